@@ -2,7 +2,8 @@
 
 Both stores get the same batches through the same sink. ClickHouse is its own engine (chdb) behind the HTTP server of
 the tests, so that its figures are those of the engine, not of a tuned server. CPU is that of this process, which
-encodes, and of the database together. The full size takes an hour.
+encodes, and of the database together, with all merges that it does until it is idle; making the rows is not in it.
+`--part` measures one figure alone. The full size takes an hour.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from lens_plugins.sinks.postgresql import PostgreSQL
 
 from benchmarks.harness import (
     Figure,
-    machine,
-    options,
+    option_parser,
     peer_environment,
     percentile,
     postgres,
@@ -37,7 +37,11 @@ from lens_core.testing.hosts import make_context
 ENGINE = Path(__file__).parents[1] / "tests" / "plugins" / "sinks" / "postgresql" / "clickhouse" / "engine.py"
 FIRST_SECOND = 1_700_000_000.0
 METRICS = 8
-BATCH_ROWS = 2_000
+BATCH_ROWS = 20_000  # as the delivery cuts what waits
+SMALL_BATCH_ROWS = 2_000
+SMALL_BATCHES = 60
+RUNS_A_BATCH = 20
+PARTS = ("bytes", "cpu", "charts", "ranks", "runs")
 PASSWORD = "benchmark"
 
 
@@ -51,8 +55,24 @@ class Sizes(NamedTuple):
     repeats: int
 
 
+class Goal(NamedTuple):
+    """A bound of a figure: at most so much, or at most this part of PostgreSQL's."""
+
+    most: float
+    is_share: bool = False
+
+
 FULL = Sizes([1_000_000, 10_000_000], 2_000, 10_000, 1_000, 20)
 QUICK = Sizes([20_000], 20, 200, 50, 5)
+# Of the full size.
+GOALS = {
+    "bytes a point": Goal(12),
+    "CPU per million points": Goal(0.5, is_share=True),
+    "chart of 1,000,000 steps": Goal(15),
+    "chart of 10,000,000 steps": Goal(20),
+    "chart of all ranks": Goal(300),
+    "best loss of each run": Goal(200),
+}
 
 
 class Place(NamedTuple):
@@ -158,28 +178,62 @@ async def median_ms(store: PostgreSQL, query: dict[str, Any], repeats: int) -> f
     return percentile(times, 0.5)
 
 
-async def measure(place: Place, sizes: Sizes) -> dict[str, float]:
-    """All figures of one place."""
-    found: dict[str, float] = {}
-    writer = Writer(place.store)
-    for steps in sizes.charts:
+async def spent_seconds(place: Place, writer: Writer, uid: str, steps: int, batch_rows: int) -> float:
+    """CPU seconds of writing rows, until the database has nothing left to do."""
+    spent = 0.0
+    for first in range(0, steps, batch_rows):
+        rows = rows_of(uid, range(first, min(first + batch_rows, steps)))
         cpu, own = place.cpu_seconds(), time.process_time()
-        for first in range(0, steps, BATCH_ROWS):
-            await writer.send_rows(rows_of(f"chart-{steps}", range(first, min(first + BATCH_ROWS, steps))))
-        spent = place.cpu_seconds() - cpu + time.process_time() - own
-        found[f"CPU per million points, {steps:,} rows"] = spent / (steps * METRICS / 1e6)
+        await writer.send_rows(rows)
+        spent += place.cpu_seconds() - cpu + time.process_time() - own
+    cpu = place.cpu_seconds()
+    while True:
+        before = place.cpu_seconds()
+        await asyncio.sleep(1)
+        if place.cpu_seconds() - before < 0.05:
+            return spent + place.cpu_seconds() - cpu
+
+
+async def measure_long_runs(place: Place, writer: Writer, sizes: Sizes, parts: Sequence[str]) -> dict[str, float]:
+    """Room, CPU and charts of long runs."""
+    found: dict[str, float] = {}
+    if "cpu" in parts:
+        steps = min(SMALL_BATCHES * SMALL_BATCH_ROWS, sizes.charts[0])
+        spent = await spent_seconds(place, writer, "small-batches", steps, SMALL_BATCH_ROWS)
+        found[f"CPU per million points, batches of {SMALL_BATCH_ROWS:,} rows"] = spent / (steps * METRICS / 1e6)
+        await place.store.delete_workload("small-batches")
         await place.store.vacuum()
-        found[f"bytes a point, {steps:,} rows"] = place.stored_bytes() / (steps * METRICS)
-        asked: dict[str, Any] = {"workload_uid": f"chart-{steps}", "metrics": ("m3",), "max_points": 1000}
-        found[f"chart of {steps:,} steps, p50"] = await median_ms(place.store, asked, sizes.repeats)
+    for steps in sizes.charts:
+        spent = await spent_seconds(place, writer, f"chart-{steps}", steps, BATCH_ROWS)
+        if "cpu" in parts:
+            found[f"CPU per million points, {steps:,} rows"] = spent / (steps * METRICS / 1e6)
+        await place.store.vacuum()
+        if "bytes" in parts:
+            found[f"bytes a point, {steps:,} rows"] = place.stored_bytes() / (steps * METRICS)
+        if "charts" in parts:
+            asked: dict[str, Any] = {"workload_uid": f"chart-{steps}", "metrics": ("m3",), "max_points": 1000}
+            found[f"chart of {steps:,} steps, p50"] = await median_ms(place.store, asked, sizes.repeats)
+        await place.store.delete_workload(f"chart-{steps}")
+        await place.store.vacuum()
+    return found
+
+
+async def measure_ranks(place: Place, writer: Writer, sizes: Sizes) -> dict[str, float]:
+    """A chart of a job of many ranks."""
     for first in range(0, sizes.rank_steps, 100):
-        steps_now = range(first, min(first + 100, sizes.rank_steps))
-        for rank in range(sizes.ranks):
-            await writer.send_rows(rows_of("ranks", steps_now, rank=rank))
-    ranks: dict[str, Any] = {"workload_uid": "ranks", "metrics": ("m3",), "max_points": 1000}
-    found["chart of all ranks, p50"] = await median_ms(place.store, ranks, sizes.repeats)
-    for run in range(sizes.runs):
-        await writer.send_rows(rows_of("runs", range(100), run=f"run-{run}"))
+        steps = range(first, min(first + 100, sizes.rank_steps))
+        for low in range(0, sizes.ranks, BATCH_ROWS // 100):
+            ranks = range(low, min(low + BATCH_ROWS // 100, sizes.ranks))
+            await writer.send_rows([row for rank in ranks for row in rows_of("ranks", steps, rank=rank)])
+    asked: dict[str, Any] = {"workload_uid": "ranks", "metrics": ("m3",), "max_points": 1000}
+    return {"chart of all ranks, p50": await median_ms(place.store, asked, sizes.repeats)}
+
+
+async def measure_runs(place: Place, writer: Writer, sizes: Sizes) -> dict[str, float]:
+    """A question over many runs."""
+    for low in range(0, sizes.runs, RUNS_A_BATCH):
+        runs = range(low, min(low + RUNS_A_BATCH, sizes.runs))
+        await writer.send_rows([row for run in runs for row in rows_of("runs", range(100), run=f"run-{run}")])
     best: dict[str, Any] = {
         "workload_uid": "runs",
         "metrics": ("m3",),
@@ -187,29 +241,50 @@ async def measure(place: Place, sizes: Sizes) -> dict[str, float]:
         "interval_iterations": 2**62,
     }
     assert await count_answer(place.store, **best) == sizes.runs
-    found["best loss of each run, p50"] = await median_ms(place.store, best, sizes.repeats)
+    return {"best loss of each run, p50": await median_ms(place.store, best, sizes.repeats)}
+
+
+async def measure(place: Place, sizes: Sizes, parts: Sequence[str]) -> dict[str, float]:
+    """The wanted figures of one place."""
+    found: dict[str, float] = {}
+    writer = Writer(place.store)
+    if {"bytes", "cpu", "charts"} & {*parts}:
+        found.update(await measure_long_runs(place, writer, sizes, parts))
+    if "ranks" in parts:
+        found.update(await measure_ranks(place, writer, sizes))
+    if "runs" in parts:
+        found.update(await measure_runs(place, writer, sizes))
     return found
 
 
-def figures(apart: dict[str, float], rows: dict[str, float]) -> list[Figure]:
-    """The figures of both places beside each other."""
+def figures(apart: dict[str, float], rows: dict[str, float], *, are_full: bool) -> list[Figure]:
+    """The figures of both places beside each other; goals are those of the full size."""
     units = {"CPU": "s", "bytes": "B"}
-    return [
-        Figure(
-            figure=name,
-            unit=units.get(name.split()[0], "ms"),
-            lens=value,
-            peer=rows[name],
-            peer_name="PostgreSQL",
-            ratio=rows[name] / value,
+    found = []
+    for name, value in apart.items():
+        goal = GOALS.get(name.split(",")[0] if "steps" not in name else name.rpartition(",")[0])
+        most = None if goal is None or not are_full else goal.most * (rows[name] if goal.is_share else 1.0)
+        found.append(
+            Figure(
+                figure=name,
+                unit=units.get(name.split()[0], "ms"),
+                lens=value,
+                peer=rows[name],
+                peer_name="PostgreSQL",
+                ratio=rows[name] / value,
+                goal="" if most is None else f"at most {most:.3g}",
+                holds=None if most is None else value <= most,
+            )
         )
-        for name, value in apart.items()
-    ]
+    return found
 
 
 def main() -> None:
     """Measure both places."""
-    chosen = options(__doc__ or "")
+    parser = option_parser(__doc__ or "")
+    parser.add_argument("--part", choices=PARTS, action="append", help="measure this figure alone; may be repeated")
+    chosen = parser.parse_args()
+    parts: Sequence[str] = chosen.part or PARTS
     sizes = QUICK if chosen.quick else FULL
     with temporary_folder() as folder, postgres(folder / "postgresql") as database, engine(folder) as (port, process):
         address = f"http://127.0.0.1:{port}/"
@@ -230,6 +305,7 @@ def main() -> None:
                         "PostgreSQL", store, lambda: cpu_of(servers()), lambda: _ask_number(store.database.dsn, size)
                     ),
                     sizes,
+                    parts,
                 )
 
             def apart_bytes() -> float:
@@ -240,12 +316,10 @@ def main() -> None:
 
             async with opened(folder / "apart", database("apart"), points) as store:
                 apart = await measure(
-                    Place("ClickHouse", store, lambda: cpu_of([process, *servers()]), apart_bytes), sizes
+                    Place("ClickHouse", store, lambda: cpu_of([process, *servers()]), apart_bytes), sizes, parts
                 )
-            return figures(apart, rows)
+            return figures(apart, rows, are_full=not chosen.quick)
 
-        if not chosen.json:
-            print(machine())
         report(asyncio.run(measure_both()), as_json=chosen.json)
 
 

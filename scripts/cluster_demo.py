@@ -1,7 +1,8 @@
 """Three NATS servers, three daemons and a PostgreSQL on this machine, faults, and a count of what was lost (nothing).
 
-`scripts/demo --cluster` calls it. Senders go round all daemons while servers, daemons and parts of the database are
-killed or put to sleep at random; in the end what was acknowledged is compared with what is stored.
+`scripts/demo --cluster` calls it. A daemon is killed while the chart of a job goes on. Then senders go round all
+daemons while servers, daemons and parts of the database are killed or put to sleep at random; in the end what was
+acknowledged is compared with what is stored.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from collections import Counter
 from pathlib import Path
 
 import click
+import psycopg
 from lens_plugins.sinks.postgresql.embedded import EmbeddedPostgres
+from psycopg.conninfo import make_conninfo
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.cluster_fleet import Fleet, Senders, check_stored, kill_at_random
+from tests.cluster_fleet import Fleet, Senders, address_of, check_like_one, check_stored, kill_at_random
+from tests.end_to_end.running_lens import wait_for
 
 
 class Database:
@@ -40,6 +44,12 @@ class Database:
         """The address of the database."""
         return str(self._server.dsn)
 
+    def create_database(self, name: str) -> str:
+        """Make another database; returns its address."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(f"create database {name}".encode())
+        return make_conninfo(self.dsn, dbname=name)
+
     @property
     def pid(self) -> int:
         """The process whose children may be killed."""
@@ -50,6 +60,20 @@ class Database:
         """End it."""
         asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+def watch_chart(fleet: Fleet, seconds: float) -> None:
+    """Kill a daemon and say how the chart of a job grows at the two others meanwhile, then start it again."""
+    *others, killed = fleet.daemons
+    wait_for(lambda: others[0].points("job", metrics="lm_loss"), 60, "the first points of the job")
+    killed.kill()
+    click.echo(f"killed the daemon on {killed.url}/")
+    for second in range(1, int(seconds) + 1):
+        time.sleep(1.0)
+        counts = " and ".join(str(len(one.points("job", metrics="lm_loss"))) for one in others)
+        click.echo(f"  after {second} s the chart of `job` has {counts} points at the two others")
+    killed.start(address_of(killed))
+    click.echo(f"started it again, on {killed.url}/")
 
 
 @click.command()
@@ -64,14 +88,22 @@ def main(seconds: float, seed: int) -> None:
         try:
             for daemon in fleet.daemons:
                 click.echo(f"daemon on {daemon.url}/  (`lens cluster status --url {daemon.url}`)")
+            click.echo(f"the chart: {fleet.daemons[0].url}/#/workloads/job")
             with Senders(fleet) as sent:
+                watch_chart(fleet, min(8.0, seconds))
                 done: Counter[str] = Counter()
                 ends, rng = time.monotonic() + seconds, random.Random(seed)
                 while time.monotonic() < ends:
-                    done.update(kill_at_random(fleet, min(10.0, ends - time.monotonic()), rng, database.pid))
+                    done.update(
+                        kill_at_random(
+                            fleet, min(10.0, ends - time.monotonic()), rng, database.pid, keeps_addresses=True
+                        )
+                    )
                     faults = ", ".join(f"{kind} {count}" for kind, count in sorted(done.items()))
                     click.echo(f"acknowledged: {len(sent.rows)} rows, {len(sent.lines)} lines; faults: {faults}")
             check_stored(fleet, sent, 180.0)
+            points, events = check_like_one(fleet, sent, folder, database.create_database("alone"))
+            click.echo(f"as one daemon answers that got the same: {points} points with their attempts, {events} events")
             click.echo(f"stored: all {len(sent.rows)} rows and {len(sent.lines)} lines, each once, in one attempt")
         finally:
             fleet.end()

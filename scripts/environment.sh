@@ -67,7 +67,8 @@ lens_make_venv() {
 lens_environment() {
     extras="$1"
     stamp="$VENV/.installed-$(cat pyproject.toml plugins/sources/wandb_hook/pyproject.toml | cksum | tr -d ' ')-$extras"
-    [ -e "$stamp" ] && return 0
+    # The page's chart library comes with the installation, into the checkout.
+    [ -e "$stamp" ] && [ -e lens_core/http/page/static/uplot.js ] && return 0
     if [ ! -x "$VENV/bin/python" ]; then
         lens_make_venv || return 1
     fi

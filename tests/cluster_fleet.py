@@ -31,6 +31,22 @@ def line(step: int) -> LogLine:
     return LogLine(origin=origin, text=text, event_time=1_700_000_000.0 + step)
 
 
+def scripted(number: int) -> LogLine:
+    """A line of the job `scripted`, whose ranks start again every 40 lines, run out of memory, hang, and save."""
+    rank, step = number % 4, (number - 1) % 40 + 1
+    text = f"[2026-01-01 00:00:{number % 60:02d}] iteration {step:8d}/ 100000 | lm loss: {5.0 / number:.6E} |"
+    if number % 40 == 0:
+        text = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    elif number % 23 == 0:
+        text = (
+            f"[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, OpType=ALLREDUCE)"
+        )
+    elif number % 10 == 0:
+        text = f"saving checkpoint at iteration {step:7d} to /checkpoints in torch_dist format"
+    origin = Origin(workload_uid="scripted", pod_name=f"trainer-{rank}", namespace="team", rank=rank, world_size=4)
+    return LogLine(origin=origin, text=text, event_time=1_700_000_000.0 + number)
+
+
 class Fleet:
     """Three servers and three daemons as processes of their own, on one database."""
 
@@ -63,9 +79,11 @@ class Senders:
         self._over = threading.Event()
         self.rows: list[int] = []
         self.lines: list[int] = []
+        self.scripted: list[int] = []
         self._threads = [
             threading.Thread(target=self._send_all, args=(self.rows, self._row)),
             threading.Thread(target=self._send_all, args=(self.lines, line)),
+            threading.Thread(target=self._send_all, args=(self.scripted, scripted, 0.02)),
         ]
 
     def __enter__(self) -> Senders:
@@ -84,14 +102,14 @@ class Senders:
             origin=origin, data_source="wandb", run_id="r", row_step=step, sequence=step, values={"loss": float(step)}
         )
 
-    def _send_all(self, acknowledged: list[int], make: Any) -> None:
+    def _send_all(self, acknowledged: list[int], make: Any, pause: float = 0.004) -> None:
         with httpx.Client(timeout=10) as client:
             for step in itertools.count(1):
                 body = encode_envelope([make(step)])
                 while not self._is_taken(client, body):
                     time.sleep(0.02)
                 acknowledged.append(step)
-                if self._over.wait(0.004):
+                if self._over.wait(pause):
                     return
 
     def _is_taken(self, client: httpx.Client, body: bytes) -> bool:
@@ -103,7 +121,14 @@ class Senders:
             return False
 
 
-def kill_at_random(fleet: Fleet, seconds: float, rng: random.Random, postgres: int | None = None) -> list[str]:
+def address_of(daemon: RunningLens) -> str:
+    """The host and port on which a daemon listens, for its next start."""
+    return daemon.url.partition("://")[2]
+
+
+def kill_at_random(
+    fleet: Fleet, seconds: float, rng: random.Random, postgres: int | None = None, *, keeps_addresses: bool = False
+) -> list[str]:
     """Kill a server or a daemon and start it again, or stop a daemon for a while, and so on; returns what was done.
 
     `postgres` is the process of a PostgreSQL of which a part is killed, too, so that it starts anew.
@@ -139,7 +164,7 @@ def kill_at_random(fleet: Fleet, seconds: float, rng: random.Random, postgres: i
             daemon = fleet.daemons[number]
             daemon.kill()
             time.sleep(rng.uniform(0.2, 1.0))
-            daemon.start()
+            daemon.start(address_of(daemon) if keeps_addresses else "127.0.0.1:0")
     return done
 
 
@@ -171,3 +196,41 @@ def check_stored(fleet: Fleet, sent: Senders, seconds: float = 60.0) -> None:
     found = stored_steps(fleet)
     assert [step for step, _ in found] == sent.lines
     assert len({attempt for _, attempt in found}) == 1, "a job that goes on elsewhere is one attempt"
+
+
+def told_of(lens: RunningLens) -> tuple[list[Any], list[Any]]:
+    """Points and events of the scripted job, as a daemon answers for them."""
+    points = [(one["iteration"], one["attempt"], one["value"]) for one in lens.points("scripted", metrics="lm_loss")]
+    found = lens.get("/workloads/scripted/events", limit="5000")["events"]
+    events = [json.dumps({name: value for name, value in one.items() if name != "id"}, sort_keys=True) for one in found]
+    return sorted(points), sorted(events)
+
+
+def check_like_one(fleet: Fleet, sent: Senders, folder: Path, dsn: str) -> tuple[int, int]:
+    """Fail unless points, attempts and events of the scripted job are those of one daemon that got the same.
+
+    `dsn` is another database; returns how many points and events there are.
+    """
+    sinks = {"store": {"type": "postgresql", "dsn": dsn}}
+    alone = RunningLens(folder / "alone", json.dumps({"sinks": sinks})).start()
+    try:
+        for first in range(0, len(sent.scripted), 200):
+            body = encode_envelope([scripted(number) for number in sent.scripted[first : first + 200]])
+            headers = {"Content-Type": "application/msgpack"}
+            httpx.post(f"{alone.url}/api/v1/records", content=body, headers=headers, timeout=60).raise_for_status()
+        alone.drained()
+        wanted = told_of(alone)
+    finally:
+        alone.end()
+    ends = time.monotonic() + 60
+    while (found := told_of(fleet.daemons[0])) != wanted and time.monotonic() < ends:
+        time.sleep(0.2)
+    assert found[0] == wanted[0]
+    assert found[1] == wanted[1]
+    return len(wanted[0]), len(wanted[1])
+
+
+def owned_partitions(fleet: Fleet, number: int) -> int:
+    """The partitions that have an owner which lives, as one daemon knows it."""
+    shared = fleet.daemons[number].get("/status", scope="daemon")["shared"]
+    return sum(name.startswith("partition.") for name in shared["holders"])

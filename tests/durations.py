@@ -64,11 +64,18 @@ def cpu_seconds_of(pid: int) -> float:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         tasks = os.listdir(f"/proc/{pid}/task")
-        children = [Path(f"/proc/{pid}/task/{task}/children").read_text() for task in tasks]
     except OSError:  # it has ended, and whoever waited for it has its time
         return 0.0
     own = sum(map(int, fields[11:15])) / _TICKS
-    return own + sum(cpu_seconds_of(int(child)) for text in children for child in text.split())
+    return own + sum(cpu_seconds_of(child) for task in tasks for child in _children_of(pid, task))
+
+
+def _children_of(pid: int, task: str) -> list[int]:
+    """The processes that a thread has started; none once it has ended, for then another thread has them."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def _waited() -> float | None:

@@ -1,4 +1,4 @@
-"""`lens` in a child that is forked from a process which has imported it: a third of the CPU time of an interpreter.
+"""`lens` in a child that is forked from a process which has imported it: a sixth of the CPU time of an interpreter.
 
 The child has the arguments, variables and folder that it is given, files or a pipe as its output, its own signals and
 exit code. Only what an interpreter reads at its start (PYTHONPATH and the like) is that of the test: where that
@@ -7,67 +7,71 @@ matters, and where the command itself is what is tested, `python -m lens_core.cl
 
 from __future__ import annotations
 
-import multiprocessing
+import atexit
+import contextlib
+import functools
+import json
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
-from multiprocessing import forkserver
-from multiprocessing.connection import Connection
 from pathlib import Path
 
-_CONTEXT = multiprocessing.get_context("forkserver")
+_HERE = Path(__file__).parent
 
 
 class ForkedLens:
     """A running `lens`, with the part of `subprocess.Popen` that tests use; its output goes to a pipe and a file."""
 
     def __init__(self, arguments: Sequence[str], stderr: Path, environ: Mapping[str, str] | None = None) -> None:
-        _run_server()
-        reader, writer = _CONTEXT.Pipe(duplex=False)
         variables = dict(os.environ if environ is None else environ)
-        given = (["lens", *arguments], variables, os.getcwd(), writer, str(stderr))
-        self._process = _CONTEXT.Process(target=_run, args=given, daemon=True)
-        self._process.start()
-        writer.close()
-        self.stdout = os.fdopen(os.dup(reader.fileno()), "rb")
-        reader.close()
-        assert self._process.pid is not None
-        self.pid = self._process.pid
+        body = json.dumps([[*arguments], variables, os.getcwd()]).encode()
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(str(_server()))
+        reader, writer = os.pipe()
+        errors = os.open(stderr, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        try:
+            socket.send_fds(self._connection, [len(body).to_bytes(4, "big")], [nothing, writer, errors])
+            self._connection.sendall(body)
+        finally:
+            for file in (nothing, writer, errors):
+                os.close(file)
+        self.stdout = os.fdopen(reader, "rb")
+        self._answers = self._connection.makefile("rb", buffering=0)
+        self._code: int | None = None
+        self.pid = int(self._answers.readline())
 
     def poll(self) -> int | None:
         """The exit code, negative after a signal; None while it runs."""
-        return self._process.exitcode
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
 
     def wait(self, timeout: float) -> int:
         """The exit code, once it has ended; raises TimeoutExpired."""
-        self._process.join(timeout)
-        code = self._process.exitcode
-        if code is None:
-            raise subprocess.TimeoutExpired("lens", timeout)
-        return code
+        if self._code is None:
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("lens", timeout)
+            self._code = int(self._answers.readline())
+            self._answers.close()
+            self._connection.close()
+        return self._code
 
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended in this moment
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """kill -9."""
         self.send_signal(signal.SIGKILL)
-
-
-def _run_server() -> None:
-    """Have the server running; it finds what it imports first from the folder of the checkout."""
-    folder = os.getcwd()
-    os.chdir(Path(__file__).parents[1])
-    try:
-        _CONTEXT.set_forkserver_preload(["tests.forked_imports"])
-        forkserver.ensure_running()
-    finally:
-        os.chdir(folder)
 
 
 def run_lens(
@@ -82,17 +86,27 @@ def run_lens(
         return subprocess.CompletedProcess(["lens", *arguments], code, out, said.read().decode())
 
 
-def _run(arguments: list[str], environ: dict[str, str], folder: str, stdout: Connection, stderr: str) -> None:
-    """Run the child."""
-    os.dup2(stdout.fileno(), 1)
-    stdout.close()
-    file = os.open(stderr, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    os.dup2(file, 2)
-    os.close(file)
-    os.environ.clear()
-    os.environ.update(environ)
-    os.chdir(folder)
-    sys.argv = arguments
-    from lens_core.cli import main
+def forked_command() -> list[str]:
+    """A command that is `lens`, for shells and for whoever starts programs; its arguments follow."""
+    return [sys.executable, "-IS", str(_HERE / "forked_client.py"), str(_server())]
 
-    main()
+
+@functools.cache
+def _server() -> Path:
+    """The address of the server of this process, which is started with the first use."""
+    address = Path(tempfile.mkdtemp(prefix="lens-forked-"), "socket")
+    command = [sys.executable, "-m", "tests.forked_server", str(address)]
+    server = subprocess.Popen(command, cwd=_HERE.parent, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    atexit.register(_end, server, address)
+    while not address.exists():
+        assert server.poll() is None, "the process that forks lens could not start"
+        time.sleep(0.01)
+    return address
+
+
+def _end(server: subprocess.Popen[bytes], address: Path) -> None:
+    assert server.stdin is not None
+    server.stdin.close()
+    server.wait()
+    address.unlink(missing_ok=True)
+    address.parent.rmdir()

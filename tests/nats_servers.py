@@ -24,13 +24,17 @@ def free_ports(count: int) -> list[int]:
 
 
 class NatsServers:
-    """A cluster of NATS servers under a folder; each can be killed and started again."""
+    """A cluster of NATS servers under a folder; each can be killed and started again.
 
-    def __init__(self, folder: Path, count: int = 3, sync: str = "always") -> None:
+    Clients of servers that do not advertise keep to the addresses that they were given.
+    """
+
+    def __init__(self, folder: Path, count: int = 3, sync: str = "always", *, advertise: bool = True) -> None:
         self.folder = folder
         ports = free_ports(3 * count)
         self._clients, self._monitors, self._routes = ports[:count], ports[count : 2 * count], ports[2 * count :]
         self._sync = sync
+        self._advertise = advertise
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * count
 
     @property
@@ -55,7 +59,10 @@ class NatsServers:
         routes = ", ".join(f"nats://127.0.0.1:{port}" for port in self._routes)
         folder = self.folder / f"n{number}"
         folder.mkdir(parents=True, exist_ok=True)
-        cluster = f"""cluster {{ name: C, listen: "127.0.0.1:{self._routes[number]}", routes: [{routes}] }}"""
+        cluster = f"""cluster {{
+    name: C, no_advertise: {str(not self._advertise).lower()}
+    listen: "127.0.0.1:{self._routes[number]}", routes: [{routes}]
+}}"""
         config = folder / "nats.conf"
         config.write_text(
             f"""server_name: n{number}

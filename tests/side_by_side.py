@@ -2,8 +2,9 @@
 
 A file of tests stays in one process, as its fixtures do. Long files begin first, so that no process is left with one at
 the end; the one that looks at what others ran begins last. What takes long to make and is the same for all is made
-once, by the first process that needs it. The modules of Lens are compiled before the first test: where Python is told
-to write no bytecode, each daemon and command of the tests would compile them anew, a third of all that it does.
+once, by the first process that needs it. The modules of Lens are compiled before the first test, those of the tests by
+one process for all: where Python is told to write no bytecode, each process, daemon and command of the tests would
+compile them anew, a third of all that it does.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from __future__ import annotations
 import compileall
 import contextlib
 import fcntl
+import gc
 import os
 import shutil
+import sys
 import tempfile
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,8 @@ _SHARED = "PYTEST_SHARED_FOLDER"
 _LAST = "tests/docs/test_nothing_left_out.py"
 # Seconds that a test is expected to take, if it is marked as slow and if not: only the order follows from them.
 _SLOW, _QUICK = 15.0, 0.3
+# The process that compiles tests for the others, and how long they wait for one that has come to nothing.
+_FIRST, _COMPILING_SECONDS = "gw0", 120.0
 _ROOT = Path(__file__).parents[1]
 
 
@@ -78,6 +84,21 @@ def made_once(name: str, make: Callable[[Path], object]) -> Path:
     return folder
 
 
+@contextlib.contextmanager
+def without_garbage() -> Iterator[None]:
+    """Look for no garbage while tests are collected, and never again among what stays until the process ends.
+
+    The 400,000 objects of all tests take half a second to look through, many times while they are made, and again in
+    each test that collects garbage.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 class SideBySide:
     """The hooks of a process among others, or of the only one."""
 
@@ -92,6 +113,29 @@ class SideBySide:
         """Remove what was shared."""
         if self._mine:
             shutil.rmtree(os.environ.pop(_SHARED), ignore_errors=True)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Of several processes the first compiles the tests, which is half of the work; the others read them."""
+        with without_garbage():
+            return (yield from self._collect_in_turn(session))
+
+    def _collect_in_turn(self, session: pytest.Session) -> Generator[None, object, object]:
+        worker = getattr(session.config, "workerinput", None)
+        if worker is None:
+            return (yield)
+        compiled = shared_folder() / "compiled_tests"
+        if worker["workerid"] != _FIRST:
+            ends = time.monotonic() + _COMPILING_SECONDS
+            while not compiled.exists() and time.monotonic() < ends:
+                time.sleep(0.05)
+            return (yield)
+        writes_none, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+        try:
+            return (yield)
+        finally:
+            sys.dont_write_bytecode = writes_none
+            compiled.touch()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> ByFile:

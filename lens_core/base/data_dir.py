@@ -32,6 +32,20 @@ def save_state(path: Path, state: msgspec.Struct) -> None:
     temporary.replace(path)
 
 
+def give_to_owner_of(folder: Path, descriptor: int) -> None:
+    """Let the daemon's user have a file that a command of root made in its folder."""
+    owner = folder.stat()
+    if os.geteuid() == 0 and owner.st_uid != 0:
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+def other_owner(folder: Path) -> str:
+    """The user whose data directory this is, where root runs a command on it; empty otherwise."""
+    if os.geteuid() != 0 or not folder.exists() or folder.stat().st_uid == 0:
+        return ""
+    return _user_name(folder.stat().st_uid)
+
+
 class DaemonAddress(msgspec.Struct, frozen=True):
     """The entry that a running daemon leaves in its data directory for the command line."""
 

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import importlib.util
 import logging
 import resource
 import sys
@@ -52,6 +53,20 @@ def keep_off_proxies(environ: MutableMapping[str, str], hosts: Sequence[str] = I
     entries = [entry.strip() for entry in named.split(",") if entry.strip()]
     kept = ",".join([*entries, *(name for name in hosts if name not in entries)])
     environ["no_proxy"] = environ["NO_PROXY"] = kept
+
+
+def drop_socks_proxies(environ: MutableMapping[str, str]) -> list[str]:
+    """Remove variables that name a SOCKS proxy where httpx cannot use one; their names.
+
+    httpx raises ImportError as soon as a client is made, even one for an address that NO_PROXY names.
+    """
+    if importlib.util.find_spec("socksio") is not None:
+        return []
+    names = [variable for name in _PROXIES for variable in (name, name.upper())]
+    dropped = [name for name in names if environ.get(name, "").strip().lower().startswith("socks")]
+    for name in dropped:
+        del environ[name]
+    return dropped
 
 
 # <malloc.h>

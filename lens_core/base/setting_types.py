@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import re
 import types
 import typing
@@ -119,10 +120,24 @@ def _describe_limits(meta: msgspec.Meta) -> str:
     return "".join(f" {' and '.join(parts)}" if parts else "")
 
 
-def field_types(settings: type[msgspec.Struct]) -> dict[str, Any]:
-    """The settings' fields by the name that a file uses, with their annotated types."""
+@functools.lru_cache(maxsize=1024)
+def field_types(settings: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """The settings' fields by the name that a file uses, with their annotated types.
+
+    Resolving annotations is most of what loading plugins costs, so it is done once for each class.
+    """
     hints = typing.get_type_hints(settings, include_extras=True)
-    return {field.encode_name: hints.get(field.name, field.type) for field in msgspec.structs.fields(settings)}
+    names = zip(settings.__struct_encode_fields__, settings.__struct_fields__, strict=True)
+    return types.MappingProxyType({encoded: hints[name] for encoded, name in names})
+
+
+def required_fields(settings: type[msgspec.Struct]) -> frozenset[str]:
+    """The fields without a default, by the name that a file uses; resolves no annotation."""
+    defaults = settings.__struct_defaults__
+    without = len(settings.__struct_encode_fields__) - len(defaults)
+    optional = zip(settings.__struct_encode_fields__[without:], defaults, strict=True)
+    missing = (name for name, default in optional if default is msgspec.NODEFAULT)
+    return frozenset((*settings.__struct_encode_fields__[:without], *missing))
 
 
 def field_documentation(settings: type[msgspec.Struct]) -> dict[str, str]:

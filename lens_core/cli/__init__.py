@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
-from ..base.process import keep_off_proxies
+from ..base.process import drop_socks_proxies, keep_off_proxies
 from ..plugin_api.commands import OWN_COMMANDS
+from .wording import print_notice
 
 EXIT_FAILED = 1
 EXIT_CONFIGURATION = 78
@@ -53,7 +54,13 @@ def cli() -> None:
       lens up                        the daemon, on its embedded PostgreSQL
       lens run -- python train.py    your training, with the hook on
     """
+    if click.get_current_context().invoked_subcommand == "run":
+        return  # its command gets the variables as they are
     keep_off_proxies(os.environ)
+    if dropped := drop_socks_proxies(os.environ):
+        print_notice(
+            f"lens: {dropped[0]} names a SOCKS proxy, which is not used: that needs pip install 'httpx[socks]'"
+        )
 
 
 def main(arguments: list[str] | None = None, **extra: Any) -> None:

@@ -14,8 +14,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from ..base.bearer import bearer_header
 from ..base.durations import duration
+from ..base.errors import LensError
 from ..model.queries import PROBE_WORKLOAD
+from .client import daemon_address
 
 State = Literal["ok", "warning", "failed", "skipped"]
 
@@ -64,12 +67,16 @@ def target_url(environ: Mapping[str, str], daemon: str) -> str:
 
 def network(url: str) -> Iterator[Finding]:
     """Whether the address can be reached at all."""
-    parts = urlsplit(url)
+    remedy = "correct PRIMUS_LENS_API_BASE_URL or --url"
+    try:
+        parts = urlsplit(daemon_address(url))
+    except LensError as error:
+        yield Finding("network", "failed", str(error), remedy)
+        return
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     try:
         socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        remedy = "correct PRIMUS_LENS_API_BASE_URL or --url"
         yield Finding("network", "failed", f"the name {host!r} has no address: {error}", remedy)
         return
     try:
@@ -130,8 +137,11 @@ def sending(url: str, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Whether the hook's token may send; an empty list stores nothing."""
     import httpx
 
-    token = environ.get("PRIMUS_LENS_API_TOKEN", "")
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        headers = bearer_header(environ, "PRIMUS_LENS_API_TOKEN")
+    except LensError as error:
+        yield Finding("sending", "failed", str(error), "export PRIMUS_LENS_API_TOKEN=…")
+        return
     body = {"workload_uid": PROBE_WORKLOAD, "metrics": []}
     try:
         answer = httpx.post(f"{url}/api/v1/wandb/metrics", json=body, headers=headers, timeout=10)
@@ -267,8 +277,7 @@ def probe(url: str, headers: Mapping[str, str], environ: Mapping[str, str]) -> I
     """One row, sent as the hook does and asked for until it is there."""
     import httpx
 
-    token = environ.get("PRIMUS_LENS_API_TOKEN", "")
-    sent_with = {"Authorization": f"Bearer {token}"} if token else dict(headers)
+    sent_with = bearer_header(environ, "PRIMUS_LENS_API_TOKEN") or dict(headers)
     step = time.time_ns() // 1_000_000
     entry = {"step": step, "timestamp": step / 1000, "data": {"probe": 1.0}}
     run_id = f"{socket.gethostname()}-{os.getpid()}"

@@ -42,11 +42,13 @@ def master(environ: Mapping[str, str]) -> Iterator[Finding]:
 def identity(url: str, headers: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:
     """Check which identity this shell's rows would have, and whether the daemon knows the workload of that pod."""
     import httpx
+    from lens_hook.settings import read_origin
 
-    if environ.get("WORKLOAD_UID"):
-        yield Finding("identity", "ok", f"rows of this shell belong to the workload {environ['WORKLOAD_UID']}")
+    origin = read_origin(environ)
+    if "workload_uid" in origin:
+        yield Finding("identity", "ok", f"rows of this shell belong to the workload {origin['workload_uid']}")
         return
-    pod = environ.get("POD_NAME") or (environ.get("POD_UID") and "this pod") or socket.gethostname()
+    pod = origin.get("pod_name", "this pod")
     named = bool(environ.get("POD_NAME") or environ.get("POD_UID"))
     try:
         answer = httpx.get(f"{url}/pods/workload/cache", headers=dict(headers), timeout=10)
@@ -66,8 +68,8 @@ def identity(url: str, headers: Mapping[str, str], environ: Mapping[str, str]) -
 
 
 def _in_cluster(environ: Mapping[str, str]) -> bool:
-    """Whether this shell is in a pod, or in a job of a batch system: there a host's name says nothing."""
-    return bool(environ.get("KUBERNETES_SERVICE_HOST") or environ.get("SLURM_JOB_ID"))
+    """Whether this shell is in a pod: there a host's name says nothing."""
+    return bool(environ.get("KUBERNETES_SERVICE_HOST"))
 
 
 def silent(status: Mapping[str, Any]) -> Iterator[Finding]:
@@ -98,6 +100,22 @@ def silent(status: Mapping[str, Any]) -> Iterator[Finding]:
         elif source["filtered"]:
             text = f"{source['filtered']:,} records were filtered before they reached a pipeline"
             yield Finding(step, "warning", text, "the source's settings")
+
+
+def other_daemons(status: Mapping[str, Any]) -> Iterator[Finding]:
+    """Whether all daemons of the cluster answer and own all partitions, if this one is of a cluster."""
+    shared = status.get("shared")
+    if shared is None:
+        return
+    if shared.get("silent"):
+        text = f"daemons that do not answer: {', '.join(shared['silent'])}"
+        yield Finding("cluster", "failed", text, "their logs; lens cluster status")
+    owned = sum(name.startswith("partition.") for name in shared["holders"])
+    if owned < shared["partitions"]:
+        text = f"{shared['partitions'] - owned} of {shared['partitions']} partitions are owned by nobody"
+        yield Finding("cluster", "warning", text, "wait for a lease to end; then lens cluster status")
+    elif not shared.get("silent"):
+        yield Finding("cluster", "ok", f"{len(shared['members'])} daemons answer and own all partitions")
 
 
 def _senders(kind: str) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import click
 
+from ..base.bearer import bearer_header
 from ..base.data_dir import default_data_dir, running_address
 from ..base.errors import LensError
 from .wording import ASCII_CUT, CUT, plain
@@ -87,7 +89,7 @@ def daemon_url(url: str | None, data_dir: Path | None) -> str:
     Raises LensError where a directory or a configuration was given and no daemon runs on it.
     """
     if url:
-        return _base(url)
+        return daemon_address(url)
     directory = resolve_data_dir(data_dir)
     address = running_address(directory)
     if address is not None:
@@ -97,17 +99,33 @@ def daemon_url(url: str | None, data_dir: Path | None) -> str:
     return DEFAULT_URL
 
 
-def _base(url: str) -> str:
+def is_answering(url: str) -> bool:
+    """Whether a daemon answers at an address, whatever data directory it has."""
+    import httpx
+
+    try:
+        return httpx.get(f"{url}/livez", timeout=1.0).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def daemon_address(url: str) -> str:
     """An address as commands use it; that of the hook, which ends in /api/v1, will do. Raises LensError."""
     if not url.startswith(("http://", "https://")):
         raise LensError(f"{url} is no address of a daemon; write http://{url.rpartition('://')[2]}, or https://")
+    try:
+        parts = urlsplit(url)
+        is_address = bool(parts.hostname) and (parts.port or 80) > 0 and re.fullmatch(r"[!-~]+", url) is not None
+    except ValueError:  # brackets without an IPv6 address, a port that is no port
+        is_address = False
+    if not is_address:
+        raise LensError(f"{url!r} is no address of a daemon; write http://HOST:PORT, an IPv6 address in brackets")
     return url.rstrip("/").removesuffix("/api/v1")
 
 
 def request_headers(environ: Mapping[str, str]) -> dict[str, str]:
-    """LENS_TOKEN as a header, if it is set."""
-    token = environ.get("LENS_TOKEN")
-    return {"Authorization": f"Bearer {token}"} if token else {}
+    """LENS_TOKEN as a header, if it is set. Raises LensError where it is no token."""
+    return bearer_header(environ, "LENS_TOKEN")
 
 
 def request_json(method: str, url: str, path: str, **parameters: str) -> Any:

@@ -61,11 +61,19 @@ def _print_cluster(found: dict[str, Any]) -> None:
         about = f"{here} {member}  {one['url'] or 'starting'}  version {one['version']}"
         about += f"  up {duration(time.time() - one['started_at'])}  {owned[member]} partitions"
         console.print(plain(about + (f"  runs {', '.join(jobs)}" if jobs else ""), 400))
+        if one.get("unreached"):
+            text = f"  does not reach {', '.join(one['unreached'])}: others deliver"
+            console.print(plain(text, 400), style="red")
+    if found.get("difference"):
+        console.print(plain(f"these daemons have {found['difference']}", 400), style="red")
+    if found.get("silent"):
+        console.print(plain(f"does not answer: {', '.join(found['silent'])}", 400), style="red")
     for stream in found["streams"]:
         console.print(
             f"stream {stream['name']}: leader {stream['leader'] or 'none'}, {stream['bytes'] / 2**20:,.1f} of"
             f" {stream['max_bytes'] / 2**20:,.0f} MiB"
             + (f", refuses: {stream['refusal']}" if stream["refusal"] else "")
+            + (f", without {', '.join(stream['missing'])}" if stream.get("missing") else "")
         )
     waiting = {name: records for name, records in sorted(found["lags"].items()) if records}
     for name, records in waiting.items():

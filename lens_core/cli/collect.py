@@ -14,7 +14,7 @@ from typing import Any
 import click
 import msgspec
 
-from ..base.data_dir import running_address
+from ..base.data_dir import other_owner, running_address
 from ..base.errors import ConfigurationError, LensError
 from ..base.redaction import hide
 from ..base.self_metrics import SelfMetrics
@@ -29,6 +29,7 @@ from ..plugin_api.components import Collector
 from ..plugin_host.host import PluginHost
 from . import EXIT_CONFIGURATION, EXIT_FAILED
 from .client import plugins_dir_option, resolve_data_dir
+from .wording import print_notice
 
 
 class Answer(msgspec.Struct, kw_only=True):
@@ -137,6 +138,9 @@ def command(
     host = PluginHost.load()
     loaded = load_config(config, host, data_dir=data_dir) if config else _no_file(data_dir)
     chosen = _chosen(loaded, host, name, from_file=config is not None)
+    if owner := other_owner(loaded.data_dir):
+        text = f"{loaded.data_dir} belongs to {owner}, whose daemon cannot read what root stores there"
+        print_notice(f"lens: {text}; run this as {owner}, or with another --data-dir")
     answers = asyncio.run(_run_all(chosen, loaded, host, push=push, from_file=config is not None))
     if as_json:
         shown = [as_object(answer) for answer in answers]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .wording import ago, plain
+from .wording import ago, in_locale, plain
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,6 +43,7 @@ def fitting_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], wid
     from rich.table import Table
     from rich.text import Text
 
+    rows = [[(in_locale(text), style) for text, style in row] for row in rows]
     kept = chosen(columns, rows, width)
     room = width - _sum(columns, rows, kept)
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0), expand=False)

@@ -24,7 +24,7 @@ from ..demo.scripted import Script, right_ledger
 from ..plugin_api.commands import data_dir_option
 from .client import request_json, resolve_data_dir
 from .screen import make_console, pictures
-from .wording import sparkline
+from .wording import page_address, sparkline
 
 PREFERRED_PORT = 8080
 # Without --seconds: long enough for everything that is planted, and the page stays afterwards.
@@ -113,7 +113,7 @@ def _wait_for_ledger(url: str, workload: str, wall_seconds: float) -> dict[str, 
 
 
 def _introduce(url: str, workload: str, directory: Path, *, open_page: bool) -> None:
-    page = f"{url}/#/workload?uid={workload}"
+    page = page_address(url, workload)
     click.echo(f"The page:        {url}/")
     click.echo(f"The run:         {page}")
     click.echo(f"The query API:   {url}/api/v1/workloads/{workload}/metrics/data?metrics=loss")

@@ -91,7 +91,11 @@ def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
     if any(finding.state == "failed" for finding in reached):
         yield Finding("daemon", "skipped", "and everything behind it: not reached")
         return
-    headers = request_headers(environ)
+    try:
+        headers = request_headers(environ)
+    except LensError as error:
+        yield Finding("token", "failed", str(error), "export LENS_TOKEN=…")
+        return
     answered, status = checks.daemon(url, headers)
     yield from answered
     if status is None:
@@ -111,6 +115,7 @@ def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
     yield from checks_symptoms.drops(url, headers, status)
     yield from checks.pipelines(status)
     yield from checks.plugins(status)
+    yield from checks_symptoms.other_daemons(status)
     yield from checks_symptoms.event_loop(status)
     yield from checks_symptoms.plugins_at_work(status)
     began = time.perf_counter()

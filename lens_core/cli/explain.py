@@ -16,6 +16,7 @@ from ..detection.detectors import make_detectors
 from ..detection.log_lines import Context, LineEngine, LogEvent, Reading
 from ..detection.log_lines.loss_checks import check_loss, spell
 from ..detection.log_lines.nearest import nearest
+from ..logs import decode_lines
 from ..plugin_host.host import PluginHost
 from .client import plugins_dir_option
 from .wording import plain
@@ -66,8 +67,8 @@ def command(file: BinaryIO, as_json: bool, config: Path | None) -> None:
 def explain(engine: LineEngine, lines: BinaryIO) -> Iterator[tuple[dict[str, Any], str]]:
     """For each line its answers, and the line."""
     context = Context()
-    for number, raw in enumerate(lines, 1):
-        text = raw.decode("utf-8", "replace").rstrip("\r\n")
+    for number, line in enumerate(decode_lines(lines), 1):
+        text = line.rstrip("\r\n")
         readings = engine.read_line(text, context)
         telling = [reading for reading in readings if reading.kind != "none"] or list(readings)[-1:] or [Reading()]
         for reading in telling:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ..base.data_dir import running_address
 from ..base.errors import LensError
 from ..plugin_api.commands import data_dir_option
-from .client import config_option, daemon_url, is_daemon_named, resolve_data_dir, url_option
+from .client import config_option, daemon_url, is_answering, is_daemon_named, resolve_data_dir, url_option
+from .wording import page_address, print_notice
+
+_IDENTITY = ("workload_uid", "pod_uid", "pod_name", "namespace", "node", "rank")
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -38,6 +41,7 @@ def command(
       lens run --log -- ./train.sh      what it prints is read too, for frameworks that log nowhere else
     """
     from lens_hook import run_environment
+    from lens_hook.settings import read_origin
 
     program = shutil.which(arguments[0])
     if program is None:
@@ -52,7 +56,9 @@ def command(
     if base_url is None:
         address = daemon_url(url, data_dir)
         base_url = f"{address}/api/v1"
-        _print_target(address, environment, known=named or running_address(resolve_data_dir(data_dir)) is not None)
+        origin = read_origin(environment)
+        known = named or running_address(resolve_data_dir(data_dir)) is not None or is_answering(address)
+        _print_target(address, origin, known=known)
     environment = run_environment(environment, base_url)
     if log:
         raise SystemExit(_run_and_log(program, arguments, environment))
@@ -60,23 +66,24 @@ def command(
     os.execve(program, list(arguments), environment)
 
 
-def _print_target(address: str, environment: Mapping[str, str], *, known: bool) -> None:
+def _print_target(address: str, origin: Mapping[str, Any], *, known: bool) -> None:
     """One line on standard error: where the data will be found, or that nobody is there to take it."""
     if known:
-        names = ("WORKLOAD_UID", "POD_UID", "POD_NAME")
-        workload = next((environment[name] for name in names if environment.get(name)), socket.gethostname())
-        click.echo(f"lens: this run is workload {workload}: {address}/api/v1/workloads/{workload}", err=True)
+        workload = next(origin[name] for name in ("workload_uid", "pod_uid", "pod_name") if name in origin)
+        print_notice(f"lens: this run is workload {workload}: {page_address(address, workload)}")
     else:
-        click.echo(f"lens: no daemon runs on this machine (`lens up` starts one); sending to {address}", err=True)
+        print_notice(f"lens: no daemon answers on this machine (`lens up` starts one); sending to {address}")
 
 
 def _run_and_log(program: str, arguments: tuple[str, ...], environment: dict[str, str]) -> int:
-    from .run_log import LineSender, run_and_log
+    from lens_hook.settings import read_origin
 
-    names = {"workload_uid": "WORKLOAD_UID", "pod_uid": "POD_UID", "pod_name": "POD_NAME", "namespace": "POD_NAMESPACE"}
-    identity = {field: environment[name] for field, name in names.items() if environment.get(name)}
-    if not identity:
-        identity = {"pod_name": socket.gethostname()}
+    from .run_command import run_and_log
+    from .run_log import LineSender
+
     base = environment.get("PRIMUS_LENS_API_BASE_URL", "").rstrip("/")
-    sender = LineSender(f"{base}/logs", environment.get("PRIMUS_LENS_API_TOKEN", ""), identity)
+    origin = read_origin(environment)
+    # A line has these fields of its origin; labels come with the rows of the hook and the directory.
+    identity = {name: origin[name] for name in _IDENTITY if name in origin}
+    sender = LineSender(f"{base}/logs", environment.get("PRIMUS_LENS_API_TOKEN", "").strip(), identity)
     return run_and_log([program, *arguments[1:]], environment, sender)

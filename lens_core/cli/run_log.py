@@ -1,22 +1,21 @@
-"""Follows the command of `lens run`: its log, and how it ended."""
+"""Sends what the command of `lens run --log` prints, and how it ended."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from types import FrameType
-from typing import Any, BinaryIO
+from typing import Any
 
-import click
 import httpx
 import msgspec
+from lens_hook import proxies
 from lens_hook.redact import text
 
 from ..base.backoff import Backoff
@@ -47,8 +46,16 @@ class LastLines:
             if stream == "stderr" and line.strip():
                 self._lines.append(text(line.rstrip()))
 
+    @property
+    def ends_with_error(self) -> bool:
+        """Whether the last line of standard error is that of an exception."""
+        with self._lock:
+            return bool(self._lines) and _EXCEPTION.search(self._lines[-1]) is not None
+
     def details(self, code: int) -> dict[str, Any]:
         """Details of the event about a command that ended with `code`, negative for a signal."""
+        if code == 0:
+            return {"exit_code": 0}
         number = -code if code < 0 else code - _SHELL_SIGNAL
         name = _signal_name(number)
         end = f"killed by {name}" if code < 0 else f"exit code {code}"
@@ -65,24 +72,45 @@ def _signal_name(number: int) -> str:
         return ""
 
 
-def send_failure(
-    url: str, headers: Mapping[str, str], identity: Mapping[str, str], details: Mapping[str, Any], seconds: float
+def open_client(url: str, headers: Mapping[str, str], timeout_seconds: float) -> httpx.Client:
+    """A client that reaches `url` as the hook does: directly, or through the proxy that PRIMUS_LENS_PROXY names.
+
+    Raises ValueError where that proxy, the URL or a header cannot be used.
+    """
+    wanted = os.environ.get(proxies.VARIABLE, "").strip()
+    try:
+        found = proxies.proxy_for(wanted, url, os.environ) if wanted else None
+    except ValueError as error:
+        raise ValueError(f"{proxies.VARIABLE}: {error}") from None
+    proxy = None
+    if found is not None:
+        login = {"Proxy-Authorization": found.login} if found.login else {}
+        proxy = httpx.Proxy(f"http://{found.host}:{found.port}", headers=login)
+    return httpx.Client(transport=httpx.HTTPTransport(proxy=proxy), headers=dict(headers), timeout=timeout_seconds)
+
+
+def send_end(
+    url: str, headers: Mapping[str, str], identity: Mapping[str, str | int], details: Mapping[str, Any], seconds: float
 ) -> str:
-    """Post the event `training_failed` to `url` (`…/records`), within `seconds`; the problem, empty when it arrived."""
+    """Post `training_ended` or `training_failed` to `url` (`…/records`), within `seconds`; the problem or nothing."""
     event = Event(
         origin=msgspec.convert(dict(identity), Origin),
-        type="training_failed",
+        type="training_failed" if details["exit_code"] else "training_ended",
         data_source="log",
         event_time=time.time(),
         details=dict(details),
     )
     body, ends_at = encode_envelope([event]), time.monotonic() + seconds
-    with httpx.Client(timeout=_REQUEST_SECONDS, headers=dict(headers)) as client:
+    try:
+        client = open_client(url, headers, _REQUEST_SECONDS)
+    except ValueError as error:
+        return str(error)
+    with client:
         while True:
             try:
                 answer = client.post(url, content=body, headers={"Content-Type": "application/msgpack"})
-            except httpx.HTTPError as error:
-                problem = f"{url} cannot be reached: {error}"
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                problem = _unreachable(url, error)
             else:
                 if is_lens_success(answer.status_code, answer.content):
                     return ""
@@ -94,25 +122,32 @@ def send_failure(
             time.sleep(_PAUSE_SECONDS)
 
 
+def _unreachable(url: str, error: Exception) -> str:
+    return f"{url} cannot be reached: {text(str(error))}"  # an error about a header may hold the token
+
+
 FLUSH_SECONDS = 1.0
 MAX_BATCH_LINES = 2000
+MAX_BATCH_BYTES = 2 << 20
 MAX_WAITING_BYTES = 16 << 20
 EXIT_DEADLINE_SECONDS = 5.0
-_PIECE_BYTES = 64 * 1024
-_MAX_LINE_BYTES = 1 << 20
-_ENDS = re.compile(rb"[\r\n]+")
+_EXIT_PAUSE_SECONDS = 0.2
+MAX_EXIT_SECONDS = 60.0
+_LINE_OVERHEAD_BYTES = 128  # the tuple, the time and the slot in the queue
+_TOO_LARGE = 413
 
 
 class LineSender:
     """Sends lines to `/logs` from a thread of its own; never makes the command wait."""
 
-    def __init__(self, url: str, token: str, identity: Mapping[str, str]) -> None:
+    def __init__(self, url: str, token: str, identity: Mapping[str, str | int]) -> None:
         self._url = url
         self._last = LastLines()
         self._identity = dict(identity)
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._waiting: deque[tuple[float, str, str]] = deque()
         self._bytes = 0
+        self._max_batch_bytes = MAX_BATCH_BYTES
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._ends_at: float | None = None
@@ -129,125 +164,107 @@ class LineSender:
         self._last.observe(stream, line)
         with self._lock:
             self._waiting.append((time.time(), stream, line))
-            self._bytes += len(line)
+            self._bytes += _line_bytes(line)
             while self._bytes > MAX_WAITING_BYTES:
-                self._bytes -= len(self._waiting.popleft()[2])
+                self._bytes -= _line_bytes(self._waiting.popleft()[2])
                 self.dropped += 1
+                self.problem = self.problem or f"more than {MAX_WAITING_BYTES >> 20} MiB waited"
         if len(self._waiting) >= MAX_BATCH_LINES:
             self._wake.set()
 
     def stop(self) -> None:
-        """Send the rest within the deadline; what is left then is counted as dropped."""
+        """Send the rest; what is left is counted as dropped.
+
+        Gives up 5 s after the newest batch that was accepted, and after a minute in any case.
+        """
+        last = time.monotonic() + MAX_EXIT_SECONDS
         self._ends_at = time.monotonic() + EXIT_DEADLINE_SECONDS
         self._wake.set()
-        self._thread.join(EXIT_DEADLINE_SECONDS + 1)
-        self.dropped += len(self._waiting)
+        while self._thread.is_alive() and time.monotonic() < min(last, self._ends_at + 1):
+            self._thread.join(0.1)
+        with self._lock:
+            left = len(self._waiting)
+        if left:
+            self.dropped += left
+            self.problem = self.problem or f"{self._url} was too slow"
 
-    def append_end(self, code: int) -> None:
-        """Tell of a command that failed, after its lines; nothing of one that ended well."""
-        if code and self._ends_at is not None:
-            url = f"{self._url.removesuffix('/logs')}/records"
-            left = max(0.0, self._ends_at - time.monotonic())
-            self.problem = send_failure(url, self._headers, self._identity, self._last.details(code), left)
+    def append_end(self, code: int) -> str:
+        """Tell of the end of the command, after its lines; the problem, empty if there was none.
+
+        A command that ends with 0 after an exception (`train.py || true`, a worker that died) tells nothing: its
+        `training_ended` would stand over the `training_failed` of the hook.
+        """
+        if code == 0 and self._last.ends_with_error:
+            return ""
+        left = max(0.0, (self._ends_at or 0.0) - time.monotonic())
+        url = f"{self._url.removesuffix('/logs')}/records"
+        return send_end(url, self._headers, self._identity, self._last.details(code), left)
 
     def _send_until_stopped(self) -> None:
+        try:
+            client = open_client(self._url, self._headers, EXIT_DEADLINE_SECONDS)
+        except ValueError as error:
+            self.problem = str(error)
+            return
         pause, backoff = FLUSH_SECONDS, Backoff(2 * FLUSH_SECONDS, 30.0)
-        with httpx.Client(timeout=EXIT_DEADLINE_SECONDS, headers=self._headers) as client:
+        with client:
             while self._ends_at is None or (self._waiting and time.monotonic() < self._ends_at):
-                self._wake.wait(pause if self._ends_at is None else min(pause, 0.2))
-                if self._ends_at is None:
-                    self._wake.clear()
-                while self._waiting and self._send_batch(client):
-                    self.problem = ""
+                self._wake.wait(pause if self._ends_at is None else _EXIT_PAUSE_SECONDS)
+                self._wake.clear()
+                self._send_waiting(client)
                 if self.problem:
                     pause = backoff.next_delay()
                 else:
                     pause = FLUSH_SECONDS
                     backoff.reset()
 
+    def _send_waiting(self, client: httpx.Client) -> None:
+        while self._waiting and self._send_batch(client):
+            self.problem = ""
+            if self._ends_at is not None:
+                self._ends_at = time.monotonic() + EXIT_DEADLINE_SECONDS
+
     def _send_batch(self, client: httpx.Client) -> bool:
         """Post one batch; it leaves the queue when it is safe, or when it never will be."""
-        with self._lock:
-            batch = [self._waiting[index] for index in range(min(len(self._waiting), MAX_BATCH_LINES))]
+        batch = self._next_batch()
         entries = [{"date": at, "stream": stream, "message": line, **self._identity} for at, stream, line in batch]
         try:
             answer = client.post(self._url, content=msgspec.json.encode(entries))
-        except httpx.HTTPError as error:
-            self.problem = f"{self._url} cannot be reached: {error}"
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            self.problem = _unreachable(self._url, error)
             return False
-        refused = is_lens_refusal(answer.status_code, answer.content)
-        if not is_lens_success(answer.status_code, answer.content):
-            self.problem = f"{self._url} answered {answer.status_code}"
-            if not refused:
-                return False
+        if is_lens_success(answer.status_code, answer.content):
+            self._forget(batch)
+            return True
+        if answer.status_code == _TOO_LARGE and len(batch) > 1:
+            self._max_batch_bytes = sum(_line_bytes(line) for _, _, line in batch) // 2
+            return True
+        self.problem = f"{self._url} answered {answer.status_code}"
+        if is_lens_refusal(answer.status_code, answer.content):
             self.dropped += len(batch)
-        self._forget(batch)
-        return not refused
+            self._forget(batch)
+        return False
+
+    def _next_batch(self) -> list[tuple[float, str, str]]:
+        """The oldest lines, at least one; as many as a request may hold."""
+        batch: list[tuple[float, str, str]] = []
+        size = 0
+        with self._lock:
+            for line in itertools.islice(self._waiting, MAX_BATCH_LINES):
+                size += _line_bytes(line[2])
+                if batch and size > self._max_batch_bytes:
+                    break
+                batch.append(line)
+        return batch
 
     def _forget(self, batch: Sequence[tuple[float, str, str]]) -> None:
         with self._lock:
             for line in batch:
                 if self._waiting and self._waiting[0] is line:  # it may have been dropped meanwhile
                     self._waiting.popleft()
-                    self._bytes -= len(line[2])
+                    self._bytes -= _line_bytes(line[2])
 
 
-def run_and_log(command: Sequence[str], environment: Mapping[str, str], sender: LineSender) -> int:
-    """Run a command, pass its output on and send it; the exit code as a shell would have it.
-
-    SIGTERM and SIGHUP go on to the command; SIGINT reaches it from the terminal by itself.
-    """
-    process = subprocess.Popen(command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        process.send_signal(number)
-
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sender.start()
-    assert process.stdout is not None
-    assert process.stderr is not None
-    readers = [
-        threading.Thread(target=_pass_through, args=(process.stdout, sys.stdout.buffer, "stdout", sender)),
-        threading.Thread(target=_pass_through, args=(process.stderr, sys.stderr.buffer, "stderr", sender)),
-    ]
-    for reader in readers:
-        reader.start()
-    for reader in readers:
-        reader.join()
-    code = process.wait()
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    sender.stop()
-    if sender.dropped:
-        why = f": {sender.problem}" if sender.problem else ""
-        click.echo(f"lens: {sender.dropped} lines of output were not sent{why}", err=True)
-    sender.append_end(code)
-    return 128 - code if code < 0 else code
-
-
-def _pass_through(source: BinaryIO, target: BinaryIO, stream: str, sender: LineSender) -> None:
-    """Copy piece by piece, so that a progress bar moves as it did; send what ends with a line feed or a return."""
-    rest = b""
-    is_open = True
-    while piece := os.read(source.fileno(), _PIECE_BYTES):
-        is_open = is_open and _write_piece(target, piece)
-        *lines, rest = _ENDS.split(rest + piece)
-        if len(rest) > _MAX_LINE_BYTES:
-            lines, rest = [*lines, rest], b""
-        for line in lines:
-            if line:
-                sender.append_line(stream, line.decode("utf-8", "replace"))
-    if rest:
-        sender.append_line(stream, rest.decode("utf-8", "replace"))
-    source.close()
-
-
-def _write_piece(target: BinaryIO, piece: bytes) -> bool:
-    """Whether somebody still reads our output (`lens run ... | head` does not to the end)."""
-    try:
-        target.write(piece)
-        target.flush()
-    except (BrokenPipeError, ValueError):
-        return False
-    return True
+def _line_bytes(line: str) -> int:
+    """Memory that a waiting line takes."""
+    return sys.getsizeof(line) + _LINE_OVERHEAD_BYTES

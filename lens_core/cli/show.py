@@ -22,6 +22,8 @@ from .wording import ago, plain
 _COLOURS = {"failed": "red", "stalled": "yellow", "running": "green"}
 _FIRST = ("loss", "learning_rate", "lr", "grad_norm", "samples_per_second", "tokens_per_gpu", "throughput")
 _MOST_CURVES = 4
+_TROUBLED = ("failed", "stalled")
+_LOG_LINES = 12
 _BUCKETS = 240
 
 
@@ -36,7 +38,7 @@ _BUCKETS = 240
 def command(
     workload: str, metrics: tuple[str, ...], events: int, as_json: bool, url: str | None, data_dir: Path | None
 ) -> None:
-    """Show one workload: the verdict, its curves and its newest events.
+    """Show one workload: the verdict, its last log lines after a failure, its curves and its newest events.
 
     WORKLOAD is its uid or its name, as `lens top` prints it.
 
@@ -72,8 +74,9 @@ def fetch_workload(address: str, uid: str, metrics: Sequence[str], events: int) 
         found = request_with_parameters(address, f"{path}/metrics/data", asked)
         curves = {name: [one for one in found["data"] if one["metric_name"] == name] for name in chosen}
     happened = request_json("GET", address, f"{path}/events", limit=str(events))["events"] if events else []
+    tails = request_json("GET", address, f"{path}/log-tail")["streams"] if verdict["state"] in _TROUBLED else []
     known = {name: detail[name] for name in ("workload_uid", "name", "namespace", "framework", "last_seen")}
-    return {**known, "verdict": verdict, "curves": curves, "events": happened}
+    return {**known, "verdict": verdict, "curves": curves, "events": happened, "log": tails}
 
 
 def _telling(names: Sequence[str], loss: str | None) -> list[str]:
@@ -96,12 +99,26 @@ def describe_workload(answer: Mapping[str, Any], width: int) -> list[str]:
         lines.append(f"at {_clock(cause['at'])}")
     if verdict["advice"]:
         lines += _wrapped(verdict["advice"], width)
+    lines += _log_lines(answer["log"], width)
     for name, points in answer["curves"].items():
         lines += ["", *draw_curve(plain(name, width), points, width)]
     if answer["events"]:
         lines += ["", click.style("events, newest first", bold=True)]
         lines += [_event_line(event, width) for event in answer["events"]]
     return lines
+
+
+def _log_lines(streams: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+    """The last lines of the stream that told of the trouble, or printed last."""
+    stream = next((one for one in streams if one["lines"]), None)
+    if stream is None:
+        return []
+    rank = "" if stream["rank"] is None else f"rank {stream['rank']}"
+    where = ", ".join(
+        plain(text, 60) for text in (rank, stream["node"] or stream["pod_name"], stream["stream"]) if text
+    )
+    head = click.style(f"last log lines{f' of {where}' if where else ''}", bold=True)
+    return ["", head, *(f"  {plain(line['text'], max(40, width - 2))}" for line in stream["lines"][-_LOG_LINES:])]
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -73,6 +73,9 @@ def _print_status(status: dict[str, Any]) -> None:
         console.print(Text(plain(memory_text(one), 400), style="yellow"))
     for one in status.get("busy_threads", []):
         console.print(Text(plain(busy_text(one), 400), style="yellow"))
+    if silent := (status.get("shared") or {}).get("silent"):
+        missing = f"daemons that do not answer, and are not counted here: {', '.join(silent)}"
+        console.print(Text(plain(missing, 400), style="bold red"))
     if status["store_notice"]:
         console.print(plain(f"{status['store']}: {status['store_notice']}", 400))
 

@@ -66,6 +66,9 @@ def command(
         for event, data in _endless(address, parameters):
             if event == "dropped":
                 click.echo(f"lens: {data['records']} records went by too quickly to be shown", err=True)
+            elif event == "silent" and data["daemons"]:
+                missing = ", ".join(data["daemons"])
+                click.echo(f"lens: records are missing of daemons that do not answer: {missing}", err=True)
             elif event == "record":
                 click.echo(msgspec.json.encode(data) if as_json else line(data))
                 left = None if left is None else left - 1

@@ -28,8 +28,10 @@ from .columns import (
     sink_counts,
     source_counts,
 )
-from .screen import make_console, pictures
-from .wording import STATE_STYLES, ago, amount, bytes_text, plain, sparkline
+from .keys import reading_keys
+from .screen import can_redraw, make_console, pictures
+from .top_view import SORTS, STATES, TopView
+from .wording import STATE_STYLES, ago, amount, bytes_text, in_locale, plain, sparkline
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -40,8 +42,6 @@ LINES_OF_PIPELINE = 8
 # Of the figures, those of records that did not get through.
 LOST = ("filtered", "refused", "dropped", "dead", "lost")
 MOST_GLANCES = 100
-SORTS = ("name", "namespace", "state", "seen", "started", "iteration", "progress", "loss", "throughput", "rows")
-STATES = ("failed", "hung", "stalled", "slow", "silent", "not_finite", "running", "ended")
 # Columns from which on there is room for a longer line of bars.
 WIDE = 110
 
@@ -81,9 +81,11 @@ def command(
     url: str | None,
     data_dir: Path | None,
 ) -> None:
-    """Live view of running jobs and pipeline health; Ctrl-C ends it.
+    """Live view of running jobs and pipeline health; q or Ctrl-C ends it.
 
     Failed and stalled workloads come first, each with the reason. In a pipe it prints once.
+
+    Keys: s sorts by the next column, r reverses the order, f filters by the next state, / searches, x resets all of it.
 
     \b
     Examples:
@@ -94,7 +96,8 @@ def command(
       lens top --json | jq '.workloads[] | select(.state == "stalled")'
     """
     address = daemon_url(url, data_dir)
-    wanted = {"search": search, "state": state, "sort": sort or "", "order": "desc" if reverse else "asc"}
+    view = TopView(search, state, sort or "", is_reversed=reverse)
+    wanted = view.wanted
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(fetch_view(address, wanted, limit or 50))).decode())
         return
@@ -103,22 +106,36 @@ def command(
         console.print(index(fetch_view(address, wanted, limit or 50), console.width))
         return
     with contextlib.suppress(KeyboardInterrupt):
-        _live(console, address, wanted, limit, interval_seconds)
+        _live(console, address, view, limit, interval_seconds)
 
 
-def _live(
-    console: Console, address: str, wanted: Mapping[str, str], limit: int | None, interval_seconds: float
-) -> None:
+def _live(console: Console, address: str, view: TopView, limit: int | None, interval_seconds: float) -> None:
+    from rich.console import Group
     from rich.markup import escape
+    from rich.text import Text
 
-    with pictures(console, whole_screen=True) as show:
+    with reading_keys() as wait, pictures(console, whole_screen=True) as show:
+        has_keys = wait is not None and can_redraw(console)
         while True:
-            fitting = max(1, console.height - LINES_OF_PIPELINE - 4)
+            fitting = max(1, console.height - LINES_OF_PIPELINE - 4 - has_keys)
+            picture: Any
             try:
-                show(index(fetch_view(address, wanted, limit or fitting), console.width))
+                picture = index(fetch_view(address, view.wanted, limit or fitting), console.width)
             except LensError as error:
-                show(f"[red]{time.strftime('%H:%M:%S')}[/]  {escape(str(error))}; retrying …")
-            time.sleep(interval_seconds)
+                picture = f"[red]{time.strftime('%H:%M:%S')}[/]  {escape(str(error))}; {in_locale('retrying …')}"
+            if wait is None or not has_keys:
+                show(picture)
+                time.sleep(interval_seconds)
+                continue
+            ends = time.monotonic() + interval_seconds
+            is_turned = False
+            while not is_turned and (left := ends - time.monotonic()) > 0:
+                show(Group(picture, Text(in_locale(view.footer())[: console.width], style="dim")))
+                for key in wait(left):
+                    before = view.wanted
+                    if not view.press_key(key):
+                        return
+                    is_turned |= view.wanted != before
 
 
 def fetch_view(address: str, wanted: Mapping[str, str], limit: int) -> dict[str, Any]:
@@ -169,6 +186,9 @@ def index(seen: dict[str, Any], width: int) -> Group:
     parts: list[Any] = [head]
     if status["not_ready"]:
         parts.append(Text(f"takes nothing now: {plain(status['not_ready'], 400)}", style="bold red"))
+    if silent := (status.get("shared") or {}).get("silent"):
+        missing = f"daemons that do not answer, and are not counted here: {', '.join(silent)}"
+        parts.append(Text(plain(missing, 400), style="bold red"))
     parts += [_pipeline(status, width), ""]
     if seen["store_error"]:
         parts.append(Text(f"The workloads cannot be shown: {plain(seen['store_error'], 400)}", style="red"))

@@ -82,13 +82,20 @@ def _load_config(config: Path | None, listen: str | None, data_dir: Path | None,
     import msgspec
 
     from ..config.loading import load_config
+    from ..config.settings import Address
     from ..plugin_host.host import PluginHost
 
     assert isinstance(host, PluginHost)
     loaded = load_config(config, host, os.environ, data_dir)
-    if listen:
-        loaded = msgspec.structs.replace(loaded, server=msgspec.structs.replace(loaded.server, listen=listen))
-    return loaded
+    if listen is None:
+        return loaded
+    try:
+        address = msgspec.convert(listen, Address)
+        server = msgspec.structs.replace(loaded.server, listen=address)
+    except ValueError:  # a pattern that does not match, or a port above 65535
+        text = f"{listen!r} is no address; write HOST:PORT, as 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080"
+        raise click.BadParameter(text, param_hint="--listen") from None
+    return msgspec.structs.replace(loaded, server=server)
 
 
 def _run_daemon(daemon: Daemon, exit_with_parent: int | None) -> None:

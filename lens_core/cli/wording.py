@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
+
+import click
 
 BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.-=+*#@"
 CUT, ASCII_CUT = "…", "..."
+_IN_ASCII = str.maketrans({"→": "->", "–": "-", "…": "...", "·": "|", "↑": "^", "↓": "v"})
 # A text is cut between two words where one ends so near.
 _NEAR_WORD = 16
 # The colours of the states of components.
@@ -23,12 +28,28 @@ STATE_STYLES = {
 }
 
 
+def print_notice(line: str) -> None:
+    """Print a line on standard error; a full disk or a closed terminal must not end the caller."""
+    with contextlib.suppress(OSError):
+        click.echo(line, err=True)
+
+
+def page_address(url: str, workload: str) -> str:
+    """The address of the page of a workload, of the daemon at `url`."""
+    return f"{url.rstrip('/')}/#/workload?uid={quote(workload, safe='')}"
+
+
 def is_ascii_only(environ: Mapping[str, str] | None = None) -> bool:
     """Whether the locale has no letters but those of ASCII, as `LC_ALL=C` says, whatever Python writes by itself."""
     variables = os.environ if environ is None else environ
     chosen = next((variables[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if variables.get(name)), "")
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     return chosen.upper() in ("C", "POSIX") or encoding in ("ascii", "us-ascii", "ansi_x3.4-1968")
+
+
+def in_locale(text: str) -> str:
+    """A text with the signs of Lens' own (arrows, dashes) in ASCII where the locale has no others."""
+    return text.translate(_IN_ASCII) if is_ascii_only() else text
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

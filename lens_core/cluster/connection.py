@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import nats
 import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
+from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext, api
 
 from ..base.errors import LensError, Overloaded
@@ -23,6 +24,7 @@ logger = logging.getLogger("lens.cluster")
 CONNECT_SECONDS = 10.0
 CREATE_SECONDS = 20.0
 REQUEST_SECONDS = 5.0
+RECONNECT_SECONDS = 1.5
 _WRONG_LAST_SEQUENCE = 10071
 _LOG_IS_FULL = frozenset({10077, 10023, 10047})
 CLIENT_ERRORS = (nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError, OSError)
@@ -57,7 +59,12 @@ class Connection:
     async def connect(self) -> None:
         """Connect to any of the servers. Raises LensError."""
         settings = self.settings
-        options: dict[str, Any] = {"reconnect_time_wait": 0.25}
+        # A server that fell silent without a word is left in the time of a lease, not in four minutes.
+        options: dict[str, Any] = {
+            "reconnect_time_wait": 0.25,
+            "ping_interval": max(1.0, settings.lease_seconds / 4),
+            "max_outstanding_pings": 2,
+        }
         if settings.user is not None and settings.password is not None:
             options |= {"user": settings.user, "password": settings.password.reveal()}
         if settings.token is not None:
@@ -94,7 +101,12 @@ class Connection:
                 await asyncio.wait_for(self._client.flush(), 1.0)
             except CLIENT_ERRORS:
                 logger.debug("The last messages may not have been sent.")
-        await self._client.close()
+        try:
+            await self._client.close()
+        except CLIENT_ERRORS:
+            # A server that went away meanwhile: the client stops half way, and takes itself for closed.
+            self._client._status = Client.DISCONNECTED
+            await self._client.close()
 
     @property
     def jetstream(self) -> JetStreamContext:
@@ -113,16 +125,39 @@ class Connection:
         """The largest message in bytes that the servers take."""
         return int(self._client.max_payload)
 
-    async def notify(self, subject: str, text: str) -> None:
+    async def notify(self, subject: str, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
         """Send a message that nobody has to get."""
         try:
-            await self._client.publish(subject, text.encode())
+            await self._client.publish(subject, body, headers=headers)
         except CLIENT_ERRORS as error:
             logger.debug("A notice was not sent. subject=%s error=%s", subject, error)
 
-    async def subscribe(self, subject: str, callback: Any) -> None:
+    async def receive_replies(
+        self, subject: str, body: bytes, headers: dict[str, str], seconds: float
+    ) -> AsyncGenerator[tuple[dict[str, str], bytes], None]:
+        """Publish a question and yield headers and body of each reply until the time is up. Raises Overloaded."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + seconds
+        if not self.is_connected:
+            raise Overloaded("NATS is not connected")
+        try:
+            inbox = self._client.new_inbox()
+            subscription = await self._client.subscribe(inbox)
+            try:
+                await self._client.publish(subject, body, reply=inbox, headers=headers)
+                while (left := ends - loop.time()) > 0:
+                    message = await subscription.next_msg(timeout=left)
+                    yield dict(message.headers or {}), message.data
+            finally:
+                await subscription.unsubscribe()
+        except (nats.errors.TimeoutError, asyncio.TimeoutError):
+            return
+        except CLIENT_ERRORS as error:
+            raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None
+
+    async def subscribe(self, subject: str, callback: Any) -> Subscription:
         """Call `callback(message)` for each message that is published there from now on."""
-        await self._client.subscribe(subject, cb=callback)
+        return await self._client.subscribe(subject, cb=callback)
 
     async def ensure_stream(self, name: str, create: Callable[[], Awaitable[object]]) -> api.StreamInfo:
         """Find a stream, or make it, and wait until it has a leader. Raises LensError.
@@ -157,6 +192,7 @@ class Connection:
 
         Raises Fenced where an expected sequence is not the last one, LogFull, and Overloaded for all else.
         """
+        await self._wait_until_connected()
         try:
             ack = await self.jetstream.publish(subject, body, timeout=REQUEST_SECONDS, stream=stream, headers=headers)
         except nats.js.errors.APIError as error:
@@ -168,6 +204,17 @@ class Connection:
         except CLIENT_ERRORS as error:
             raise Overloaded(f"NATS does not answer: {describe_client_error(error)}", retry_after_seconds=1.0) from None
         return int(ack.seq)
+
+    async def _wait_until_connected(self) -> None:
+        """Wait a moment for another server: what is published meanwhile is sent later, when nobody waits for it.
+
+        Raises Overloaded.
+        """
+        ends = asyncio.get_running_loop().time() + RECONNECT_SECONDS
+        while not self.is_connected:
+            if asyncio.get_running_loop().time() > ends:
+                raise Overloaded("NATS is not connected", retry_after_seconds=1.0)
+            await asyncio.sleep(0.05)
 
     async def read_messages(
         self, stream: str, subject: str, after: int, *, messages: int = 256, size: int = 1024 * 1024
@@ -230,6 +277,8 @@ def peers_of(info: api.StreamInfo) -> list[str]:
 
 def describe_client_error(error: BaseException) -> str:
     """An error of the client in one line, without what it was given."""
+    if isinstance(error, nats.js.errors.NoStreamResponseError | nats.js.errors.ServiceUnavailableError):
+        return "no server answers for its streams; one whose disk was full does so only after a restart"
     description = getattr(error, "description", None)
     text = str(description or error).strip()
     return text.splitlines()[0][:300] if text else type(error).__name__

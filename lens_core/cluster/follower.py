@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncGenerator
 
 from ..base.errors import Overloaded
+from ..delivery.sending.policy import is_set_within
 from .connection import LogMessage
 from .log_stream import LogStream
 
@@ -62,8 +63,7 @@ class Follower:
                 looks += 1
                 continue
             looks = 0
-            try:
-                await asyncio.wait_for(self._news.wait(), poll_seconds)
+            if await is_set_within(poll_seconds, self._news):
                 looks = 1
-            except (TimeoutError, asyncio.TimeoutError):
+            else:
                 yield []

@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 
 from ..delivery.dead_letters import DeadLetterReason
+from ..delivery.erasure import Erasure
+from ..model.records import decode_envelope
 from .connection import LogMessage
 from .log_stream import LogStream, token_of
-from .messages import MESSAGE_ID, ONLY_SINK, RECORDS, ROWS
+from .messages import MESSAGE_ID, ONLY_SINK, RECORDS, ROWS, unpack_body
 
 REASON = "Lens-Reason"
 
@@ -53,6 +55,20 @@ class ClusterLetters:
             await self._stream.delete_letter(letter.sequence)
             records += int(headers[RECORDS])
         return records
+
+    async def erase_letters(self, erasure: Erasure) -> int:
+        """Delete the dead letters of a deleted workload or run; returns how many records. Raises Overloaded."""
+        erased = 0
+        for sink in self._sinks:
+            async for letter in self._letters(sink):
+                try:
+                    records = decode_envelope(unpack_body(letter.body)).records
+                except msgspec.DecodeError:
+                    continue
+                if records and all(map(erasure.covers, records)):
+                    await self._stream.delete_letter(letter.sequence)
+                    erased += len(records)
+        return erased
 
     async def _letters(self, sink: str) -> AsyncIterator[LogMessage]:
         position = 0

@@ -11,16 +11,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from collections.abc import Sequence
 
 from nats.js import api
 
 from ..base.errors import LensError, Overloaded
 from .connection import CLIENT_ERRORS, Connection, LogFull, LogMessage, describe_client_error, peers_of
-from .server_checks import Server, check_peers
+from .server_checks import Server, check_peers, check_stream
 
 logger = logging.getLogger("lens.cluster")
 
 DUPLICATE_WINDOW_SECONDS = 120.0
+# From here on optional sinks lose what they have not passed, so that no receiver is refused because of them.
+CROWDED_SHARE = 0.7
 _PARTITIONS = "lens-partitions"
 
 
@@ -40,10 +43,17 @@ class LogStream:
         self.max_bytes = max_bytes
         self._max_dead_letter_bytes = max(1024 * 1024, max_dead_letter_bytes)
         self.identity = ""
-        self.bytes = 0
+        self.bytes = self.out_bytes = 0
         self.leader = ""
+        self.missing: Sequence[str] = ()
+        self.outage = ""
         self.refusal = ""
         self._events: dict[str, set[asyncio.Event]] = defaultdict(set)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether `out` is nearly full, as last seen."""
+        return bool(self.refusal) or self.out_bytes > self.max_bytes * CROWDED_SHARE
 
     def subject(self, partition: int, kind: str) -> str:
         """The subject of a partition; `kind` as in the module's docstring."""
@@ -98,6 +108,7 @@ class LogStream:
         )
         jetstream = self.connection.jetstream
         info = await self.connection.ensure_stream(name, lambda: jetstream.add_stream(config))
+        check_stream(settings, info.config, is_bounded=discard == api.DiscardPolicy.NEW)
         if info.config.max_bytes != max_bytes:
             try:
                 info = await jetstream.update_stream(info.config.evolve(max_bytes=max_bytes))
@@ -112,11 +123,23 @@ class LogStream:
             waiting = await self.connection.jetstream.stream_info(self.name_of("in"))
             out = await self.connection.jetstream.stream_info(self.name)
         except CLIENT_ERRORS as error:
-            raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None
+            self.outage = f"NATS does not answer: {describe_client_error(error)}"
+            raise Overloaded(self.outage) from None
+        self.out_bytes = out.state.bytes
         self.bytes = out.state.bytes + waiting.state.bytes
+        self.outage = "" if out.cluster is None or out.cluster.leader else f"the stream {self.name} has no leader"
         self.leader = (out.cluster.leader if out.cluster is not None else "") or ""
+        copies = (out.cluster.replicas if out.cluster is not None else None) or []
+        self.missing = sorted(copy.name or "" for copy in copies if copy.offline or not copy.current)
         if self.refusal and max(out.state.bytes, waiting.state.bytes) < self.max_bytes * 0.9:
             self.refusal = ""
+
+    async def read_last_sequence(self) -> int:
+        """The sequence of the newest message of `out`, of all partitions, as the leader has it. Raises Overloaded."""
+        try:
+            return int((await self.connection.jetstream.stream_info(self.name)).state.last_seq)
+        except CLIENT_ERRORS as error:
+            raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None
 
     async def append_to(
         self, partition: int, kind: str, body: bytes, headers: dict[str, str], *, expected: int | None = None
@@ -134,11 +157,14 @@ class LogStream:
         except LogFull as error:
             self.refusal = error.message
             raise
-        self.refusal = ""
+        except Overloaded as error:
+            self.outage = error.message
+            raise
+        self.refusal = self.outage = ""
         stage = kind.partition(".")[0]
         if stage in ("in", "out"):
             news = f"{self.connection.settings.name}-news.{token_of(self.pipeline)}.{partition}.{stage}"
-            await self.connection.notify(news, str(sequence))
+            await self.connection.notify(news, str(sequence).encode())
         return sequence
 
     async def read_after(self, partition: int, kind: str, after: int, *, size: int = 1024 * 1024) -> list[LogMessage]:

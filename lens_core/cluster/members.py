@@ -30,14 +30,29 @@ LEASES = "leases"
 FORGET_SECONDS = 600.0
 
 
+class Likeness(msgspec.Struct, frozen=True):
+    """The things that all daemons of a cluster have in common; `configuration` is a digest of the work of each."""
+
+    cluster: str = ""
+    store: str = ""
+    configuration: str = ""
+
+
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """A daemon, as it describes itself with each heartbeat."""
+    """A daemon, as it describes itself with each heartbeat.
+
+    `address` is its name among those that ask each other; `unreached` are the required sinks that it does not reach:
+    it gets nothing while others reach theirs.
+    """
 
     name: str
     url: str
     version: str
     started_at: float
     lags: Mapping[str, int] = {}
+    address: str = ""
+    unreached: Sequence[str] = ()
+    likeness: Likeness = Likeness()
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -161,8 +176,9 @@ class Membership:
         for name, holder in list(self.holders.items()):
             if holder == self.id and name not in self.held:
                 await self._adopt_lease(name)
+        able = {one for one in alive if one not in self.members or not self.members[one].unreached} or alive
         for group in self._groups:
-            await self._share_group(group, leases, alive)
+            await self._share_group(group, leases, able)
 
     async def _adopt_lease(self, name: str) -> None:
         """Begin under a lease that is ours although the write that took it, or gave it back, was never answered."""
@@ -173,9 +189,9 @@ class Membership:
         lease = self.held[name] = Lease(name, entry.revision)
         await self._begin(lease)
 
-    async def _share_group(self, group: Sequence[str], leases: Mapping[str, Entry], alive: set[str]) -> None:
+    async def _share_group(self, group: Sequence[str], leases: Mapping[str, Entry], able: set[str]) -> None:
         mine = [name for name in group if name in self.held]
-        target = -(-len(group) // len(alive))
+        target = -(-len(group) // len(able)) if self.id in able else 0
         for name in mine[target:]:
             if name not in self._releasing:  # beside the heartbeat, which waits for no sink
                 self._releasing[name] = asyncio.create_task(self._release(self.held[name]), name=f"release {name}")

@@ -40,6 +40,7 @@ STATE = "state"
 
 RECORDS = "Lens-Records"
 ONLY_SINK = "Lens-Only"
+ERASURE = "Lens-Erasure"
 MESSAGE_ID = "Nats-Msg-Id"
 
 _PACK_BYTES = 1024

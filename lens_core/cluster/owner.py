@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -20,9 +20,11 @@ from ..base.errors import LensError, Overloaded, PayloadTooLarge
 from ..model.processing import Processed, RecordProcessor
 from ..model.records import Record, decode_envelope, encode_envelope
 from .connection import Fenced, LogFull, LogMessage
+from .erasures import decode_erasure
 from .follower import Follower
 from .log_stream import LogStream
 from .messages import (
+    ERASURE,
     IN,
     MESSAGE_ID,
     OWNER,
@@ -138,6 +140,9 @@ class PartitionOwner:
         sequence, offset = self.input
         if message.sequence < sequence or (message.sequence == sequence and not offset):
             return
+        if message.headers.get(ERASURE):
+            await self._end_jobs(message)
+            return
         first = offset if message.sequence == sequence else 0
         body, records = envelope_of(message)
         try:
@@ -146,6 +151,14 @@ class PartitionOwner:
             logger.error("A message of the log cannot be read; its records are lost. records=%d %s", records, error)
             found = []
         await self._process_records(message.sequence, found, first, len(found))
+
+    async def _end_jobs(self, message: LogMessage) -> None:
+        """Forget what the detectors know of a deleted workload; the output says that the input was read up to here."""
+        changes: Mapping[str, bytes | None] = {}
+        erasure = decode_erasure(unpack_body(message.body))
+        if erasure.run_id is None:
+            changes = self._processor.end_jobs(erasure.is_origin)
+        await self._append_output(Processed(records=[], state_changes=changes), message.sequence, 0)
 
     async def _process_records(self, sequence: int, records: Sequence[Record], first: int, last: int) -> None:
         """Process records `first` to `last` of a message; in halves if what they give is more than NATS takes."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..base.errors import LensError
-from ..delivery.ledger import LedgerStatus
-from ..delivery.sending.sender import Sender, SinkSlot, SinkStatus
+from ..delivery.sending.sender import Sender, SinkStatus
+from ..model.processing import RecordProcessor
 from .connection import Fenced
 from .messages import IN, OWNER, ROWS
 from .owner import PartitionOwner
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("lens.cluster")
 
 TRIM_SECONDS = 5.0
+CROWDED_TRIM_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 RELEASE_SECONDS = 3.0
 
@@ -43,6 +43,7 @@ class PartitionWork:
         self._trimmed: dict[str, int] = {}
         self._previous = previous
         self._ended: asyncio.Task[None] | None = None
+        self._processor: RecordProcessor | None = None
 
     def start(self) -> None:
         """Begin, beside whoever asks."""
@@ -74,15 +75,30 @@ class PartitionWork:
                 await asyncio.wait_for(self.owner.write_snapshot(), RELEASE_SECONDS)
             except (LensError, TimeoutError, asyncio.TimeoutError) as error:
                 logger.debug("No last snapshot. partition=%d error=%s", self._partition, error)
+        self._end_processor(is_moved=deadline_seconds > 0)
+
+    def _end_processor(self, *, is_moved: bool) -> None:
+        if self._processor is not None:
+            self._pipeline.end_processor(self._processor, is_moved=is_moved)
+            self._processor = None
 
     async def _deliver(self) -> None:
         """Start a sender for each sink once its position is known."""
         pipeline = self._pipeline
         await self._wait_for_previous()
         for slot in pipeline.slots:
-            log = PartitionLog(pipeline.stream, self._partition, slot.name, self._epoch, pipeline.keys)
+            log = PartitionLog(
+                pipeline.stream,
+                self._partition,
+                slot.name,
+                self._epoch,
+                pipeline.keys,
+                pipeline.marks,
+                required=slot.required,
+            )
             while True:
                 try:
+                    await pipeline.marks.load_marks()
                     await log.find_position()
                     break
                 except LensError as error:
@@ -104,7 +120,8 @@ class PartitionWork:
         pipeline = self._pipeline
         await self._wait_for_previous()
         while True:
-            processor = await asyncio.to_thread(pipeline.make_processor)
+            self._end_processor(is_moved=False)
+            processor = self._processor = await asyncio.to_thread(pipeline.make_processor)
             if processor is None:
                 return
             self.owner = PartitionOwner(
@@ -129,7 +146,7 @@ class PartitionWork:
 
     async def _trim_repeatedly(self) -> None:
         while True:
-            await asyncio.sleep(TRIM_SECONDS)
+            await asyncio.sleep(CROWDED_TRIM_SECONDS if self._pipeline.stream.is_crowded else TRIM_SECONDS)
             try:
                 await self.trim_log()
             except LensError as error:
@@ -137,7 +154,9 @@ class PartitionWork:
 
     async def trim_log(self) -> None:
         """Delete what every sink has and no owner needs. Raises Overloaded."""
+        has_skipped = False
         if len(self._logs) == len(self._pipeline.slots) and self._logs:
+            has_skipped = self._skip_optional()
             passed = min(log.passed for log in self._logs)
             await self._trim_before(ROWS, passed + 1)
             if self.owner is not None and self.owner.is_loaded:
@@ -145,6 +164,18 @@ class PartitionWork:
         if self.owner is not None and self.owner.is_loaded:
             sequence, offset = self.owner.input
             await self._trim_before(IN, sequence if offset else sequence + 1)
+        if has_skipped:  # so that no more is dropped than makes room
+            await self._pipeline.stream.refresh()
+
+    def _skip_optional(self) -> bool:
+        """Drop the oldest of what only optional sinks have not passed, if the log is nearly full; whether it is."""
+        if not self._pipeline.stream.is_crowded:
+            return False
+        required = [log.passed for log, sender in self._pairs() if sender.slot.required]
+        for log, sender in self._pairs():
+            if not sender.slot.required and (not required or log.passed < min(required)):
+                log.skip_oldest()
+        return True
 
     async def _trim_before(self, kind: str, before: int) -> None:
         if before > self._trimmed.get(kind, 1):
@@ -161,50 +192,3 @@ class PartitionWork:
     def status_of(self, sink: str) -> SinkStatus | None:
         """The status of a sink's sender here; None until it has started."""
         return next((sender.sink_status() for sender in self.senders if sender.slot.name == sink), None)
-
-
-_WORST = ("starting", "stopped", "idle", "sending", "retrying", "failing")
-
-
-def combine_statuses(slot: SinkSlot, statuses: Sequence[SinkStatus], ledgers: Sequence[LedgerStatus]) -> SinkStatus:
-    """The status of a sink over all partitions that are owned here: sums, and the worst state."""
-    failed = max(statuses, key=lambda one: one.last_error_at or 0.0, default=None)
-    successes = [one.last_success_at for one in statuses if one.last_success_at is not None]
-    return SinkStatus(
-        name=slot.name,
-        required=slot.required,
-        state=max((one.state for one in statuses), key=_WORST.index, default="idle"),
-        pending_records=sum(one.pending_records for one in statuses),
-        pending_bytes=sum(one.pending_bytes for one in statuses),
-        lag_seconds=max((one.lag_seconds for one in statuses), default=0.0),
-        delivered_per_second=sum(one.delivered_per_second for one in statuses),
-        retries=sum(one.retries for one in statuses),
-        failures_in_a_row=max((one.failures_in_a_row for one in statuses), default=0),
-        last_error=failed.last_error if failed is not None else "",
-        last_error_at=failed.last_error_at if failed is not None else None,
-        last_success_at=max(successes, default=None),
-        dead_letters=sum(one.dead_letters for one in statuses),
-        ledger=_combine_ledgers(slot.name, ledgers),
-        dead_letter_reason=next((one.dead_letter_reason for one in statuses if one.dead_letter_reason), ""),
-    )
-
-
-def _combine_ledgers(component: str, ledgers: Sequence[LedgerStatus]) -> LedgerStatus:
-    names = ("received", "accepted", "recovered", "merged", "derived", "delivered", "filtered", "discarded")
-    losses = [ledger.last_loss_at for ledger in ledgers if ledger.last_loss_at is not None]
-    return LedgerStatus(
-        component=component,
-        rejected=_sum_reasons([ledger.rejected for ledger in ledgers]),
-        dropped=_sum_reasons([ledger.dropped for ledger in ledgers]),
-        last_loss_at=max(losses, default=None),
-        **{name: sum(getattr(ledger, name) for ledger in ledgers) for name in names},
-    )
-
-
-def _sum_reasons(counts: Sequence[object]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for one in counts:
-        assert isinstance(one, dict)
-        for reason, count in one.items():
-            found[reason] = found.get(reason, 0) + count
-    return found

@@ -20,6 +20,7 @@ from ..delivery.spool.file import Epoch
 from ..delivery.spool.sink_state import Outcome, Pending, SinkState, SpooledBatch
 from ..plugin_api.sink_answers import BatchLimits, Position
 from .connection import Fenced, LogMessage
+from .erasures import ErasureMarks
 from .follower import Follower
 from .key_values import KeyValues
 from .letters import REASON
@@ -33,16 +34,27 @@ MAX_HELD_BYTES = 4 * 1024 * 1024
 class PartitionLog(SinkLog):
     """Holds what one sink has to get of one partition, under the lease of number `epoch`."""
 
-    def __init__(self, stream: LogStream, partition: int, sink: str, epoch: int, keys: KeyValues) -> None:
+    def __init__(
+        self,
+        stream: LogStream,
+        partition: int,
+        sink: str,
+        epoch: int,
+        keys: KeyValues,
+        marks: ErasureMarks | None = None,
+        *,
+        required: bool = True,
+    ) -> None:
         self.marks = ProcessingMarks(None)
         self._epoch = epoch
         self._stream = stream
         self._partition = partition
         self._sink = sink
         self._keys = keys
+        self._marks = marks
         self._key = f"positions.{token_of(stream.pipeline)}.{partition}.{token_of(sink)}"
         self._revision = 0
-        self._state = SinkState(sink, required=True)
+        self._state = SinkState(sink, required=required)
         self._held: deque[HeldBatch] = deque()
         self._held_bytes = 0
         self._room = asyncio.Event()
@@ -58,8 +70,8 @@ class PartitionLog(SinkLog):
 
     @property
     def erasures(self) -> Sequence[Erasure]:
-        """None: deleting is refused."""
-        return ()
+        """The marks that all daemons share."""
+        return self._marks.current if self._marks is not None else ()
 
     @property
     def epoch(self) -> int:
@@ -230,6 +242,16 @@ class PartitionLog(SinkLog):
         headers = {"Nats-Msg-Id": identity, REASON: " ".join(letter.reason.split())[:500], RECORDS: "1"}
         await self._stream.keep_letter(self._partition, self._sink, letter.body, headers)
 
+    def skip_oldest(self) -> None:
+        """Pass the older half of what was read, at least one batch: the log is full, and the sink is optional."""
+        half = self._held_bytes / 2
+        skipped: list[SpooledBatch] = []
+        while self._held and (not skipped or self._held_bytes > half):
+            skipped.append(self._held.popleft().batch)
+            self._held_bytes -= skipped[-1].bytes
+        self._state.skipped(skipped, self._held[0].batch.created_at if self._held else None)
+        self._room.set()
+
     def was_overtaken(self, sink: str, end: Position) -> bool:
-        """Nothing is ever skipped: the log is full rather."""
-        return False
+        """Whether the log was full, and what the sink was given up to `end` was dropped."""
+        return not self._state.required and end <= self._state.cursor

@@ -10,10 +10,13 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Protocol
+
+import msgspec
 
 from ..base.errors import Overloaded, Unavailable
 from ..base.self_metrics import SelfMetrics
+from ..delivery.combining import combine_sinks
 from ..delivery.erasure import Erasure
 from ..delivery.ledger import LedgerStatus
 from ..delivery.log import IntakeLog
@@ -26,19 +29,28 @@ from ..model.record_filter import EVERYTHING, RecordFilter
 from ..model.records import Record
 from ..pipeline.intake import RECORDS_PER_BATCH, Erased, Intake, PipelineStatus, select_records
 from ..plugin_api.components import Sink
+from ..plugin_api.siblings import Siblings
+from .erasures import ErasureMarks, count_waiting, pass_through_owners, read_waiting
 from .key_values import KeyValues
 from .letters import ClusterLetters
 from .log_stream import LogStream
-from .messages import MESSAGE_ID, RECORDS, Part, make_parts, split_records
-from .partition import PartitionWork, combine_statuses
+from .messages import IN, MESSAGE_ID, OUT, RECORDS, Part, make_parts, split_records
+from .partition import PartitionWork
 from .server_checks import Server
 
 logger = logging.getLogger("lens.cluster")
 
-NOT_DELETED = (
-    "deleting is not supported with a cluster yet: what waits in the log would come back; stop sending, wait until"
-    " nothing waits, and delete with a daemon without `cluster:` on the same database"
-)
+# Of the time that a deletion may take, the others have this much less, so that their answers come in time.
+ANSWER_SECONDS = 1.0
+
+
+class ErasureQuestion(msgspec.Struct, frozen=True, array_like=True):
+    """A deletion, as it is told to the other daemons: forget the workloads, and wait for what is being stored."""
+
+    pipeline: str
+    awaited: Sequence[str]
+    workload_uids: Sequence[str]
+    seconds: float
 
 
 class ClusterLog(IntakeLog):
@@ -62,7 +74,8 @@ class ClusterLog(IntakeLog):
 
     def why_full(self) -> str:
         """Why the last message was refused, or the next one would be."""
-        return self.stream.refusal or ("" if self.stream.connection.is_connected else "NATS is not connected")
+        is_connected = self.stream.connection.is_connected
+        return self.stream.refusal or (self.stream.outage if is_connected else "NATS is not connected")
 
     async def reserve(self, batches: Sequence[NewBatch]) -> Reservation:
         """No bytes can be kept at the servers; what one pipeline refuses is repeated, and known to the others."""
@@ -80,13 +93,17 @@ class ClusterLog(IntakeLog):
         raise Unavailable("whole batches are not appended to a log with partitions")
 
     async def erase_batches(self, erasure: Erasure) -> None:
-        """Refuse: see NOT_DELETED."""
-        raise Unavailable(NOT_DELETED)
+        """Marks are made by `ClusterPipeline.erase_records`, which knows the other daemons."""
+        raise Unavailable("a log with partitions is not marked by one daemon")
 
     async def waiting_records(self) -> AsyncIterator[list[Record]]:
-        """Refuse: see NOT_DELETED."""
-        raise Unavailable(NOT_DELETED)
-        yield []
+        """The readable records of all partitions: what waits for detectors, and what waits for a sink or was just sent.
+
+        Raises Overloaded.
+        """
+        for kind in (IN, OUT):
+            async for _, records in read_waiting(self.stream, kind, {}):
+                yield list(records)
 
     def spool_status(self) -> SpoolStatus:
         """For `lens status`: the stream as last seen."""
@@ -102,8 +119,22 @@ class ClusterLog(IntakeLog):
         )
 
 
+class EndProcessor(Protocol):
+    """Called when a processor has ended; `is_moved`: in order, its partition goes to another daemon."""
+
+    def __call__(self, processor: RecordProcessor, *, is_moved: bool) -> None:
+        """Release what it holds beside its state."""
+
+
+def _release_nothing(processor: RecordProcessor, *, is_moved: bool) -> None:
+    """Processors that hold nothing."""
+
+
 class ClusterPipeline(Intake):
-    """Receives for all partitions; owns and delivers those whose leases this daemon has."""
+    """Receives for all partitions; owns and delivers those whose leases this daemon has.
+
+    `end_processor` is told of each processor that has ended; `forget_ended` lets go of what is held of those.
+    """
 
     dead_letters: ClusterLetters
     is_shared: ClassVar[bool] = True
@@ -118,8 +149,11 @@ class ClusterPipeline(Intake):
         *,
         metrics: SelfMetrics,
         make_processor: Callable[[], RecordProcessor | None],
+        end_processor: EndProcessor = _release_nothing,
+        forget_ended: Callable[[], None] = lambda: None,
         read_by_owner: frozenset[type[Record]],
         record_filter: RecordFilter = EVERYTHING,
+        siblings: Siblings | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(
@@ -135,8 +169,12 @@ class ClusterPipeline(Intake):
         self.keys = keys
         self.metrics = metrics
         self.make_processor = make_processor
+        self.end_processor = end_processor
+        self._forget_ended = forget_ended
         self.has_detectors = bool(read_by_owner)
         self.works: dict[int, PartitionWork] = {}
+        self.marks = ErasureMarks(keys, name)
+        self._siblings = siblings or Siblings()
         self.dead_letters = ClusterLetters(stream, [slot.name for slot in slots])
         self._servers = servers
         self._read_by_owner = read_by_owner
@@ -225,16 +263,55 @@ class ClusterPipeline(Intake):
         return kept
 
     async def erase_records(self, erasure: Erasure, deadline_seconds: float, store: Sink | None = None) -> Erased:
-        """Refuse: see NOT_DELETED."""
-        raise Unavailable(NOT_DELETED)
+        """Keep what waits of a deleted workload or run from all sinks, at every daemon, and delete its dead letters.
+
+        Returns when every daemon knows it and its store has answered to what it was sent before. Raises Unavailable
+        that names who does not answer; what waits is marked all the same.
+        """
+        self._ensure_running()
+        ends = time.monotonic() + deadline_seconds
+        if self.has_detectors:
+            await pass_through_owners(self.stream, self._partitions, erasure, deadline_seconds)
+        names = [slot.name for slot in self.slots]
+        waiting, oldest = await count_waiting(self.stream, self.keys, self.name, names, erasure)
+        end = await self.stream.read_last_sequence()
+        await self.marks.write_marks(msgspec.structs.replace(erasure, last_batch=end), oldest)
+        forgotten = erasure.workload_uids if erasure.run_id is None else ()
+        left = max(2 * ANSWER_SECONDS, ends - time.monotonic())
+        question = ErasureQuestion(self.name, self.sinks_awaited(store), forgotten, left - ANSWER_SECONDS)
+        _, told = await asyncio.gather(
+            self.settle_erasure(question),
+            self._siblings.ask_siblings(msgspec.msgpack.encode(question), seconds=left),
+        )
+        if told.silent:
+            raise Unavailable(
+                f"other daemons may still store what they had: {', '.join(told.silent)}; delete again",
+                retry_after_seconds=5,
+            )
+        return Erased(waiting, await self.dead_letters.erase_letters(erasure))
+
+    async def settle_erasure(self, question: ErasureQuestion) -> None:
+        """Know the newest marks, and wait for what is being sent here. Raises Unavailable, Overloaded."""
+        self._forget_ended()
+        await self.marks.load_marks()
+        await self.settle_senders(question.seconds, question.awaited)
 
     def pipeline_status(self) -> PipelineStatus:
         """For `lens status`: of each sink, what this daemon delivers."""
         statuses: list[SinkStatus] = []
         for slot in self.slots:
             mine = [work.status_of(slot.name) for work in list(self.works.values())]
-            statuses.append(combine_statuses(slot, [one for one in mine if one is not None], self._ledgers_of(slot)))
+            statuses.append(
+                combine_sinks(
+                    slot.name, [one for one in mine if one is not None], self._ledgers_of(slot), required=slot.required
+                )
+            )
         return self._make_status(statuses)
+
+    def required_sinks(self) -> list[tuple[SinkSlot, SinkStatus]]:
+        """The required sinks, each with its status over the partitions that are owned here."""
+        statuses = zip(self.slots, self.pipeline_status().sinks, strict=True)
+        return [(slot, status) for slot, status in statuses if slot.required]
 
     def _ledgers_of(self, slot: SinkSlot) -> list[LedgerStatus]:
         """The ledgers of all partitions that were ever owned here."""
@@ -246,6 +323,7 @@ class ClusterPipeline(Intake):
         """Bring what the servers know up to date."""
         try:
             await self.stream.refresh()
+            await self.marks.load_marks()
         except Overloaded as error:
             logger.debug("The stream's state is not known. error=%s", error)
 

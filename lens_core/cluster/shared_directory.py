@@ -16,7 +16,8 @@ import msgspec
 from nats.js import api
 
 from ..base.errors import LensError, Overloaded
-from ..directory.directory import RECORDS_FEED, Directory
+from ..delivery.sending.policy import is_set_within
+from ..directory.directory import API_FEED, RECORDS_FEED, Directory
 from ..directory.index import key_of
 from ..model.records import Pod
 from .connection import Connection
@@ -78,6 +79,15 @@ class SharedDirectory(Directory):
         gone = list(keys)
         super().forget(gone, feed)
         self._note(feed, dict.fromkeys(gone))
+
+    def forget_workload(self, uid: str) -> None:
+        """Forget a workload that was deleted, here and at the others."""
+        feeds = (RECORDS_FEED, API_FEED)
+        before = {feed: {key_of(pod): pod for pod in self.pods(feed)} for feed in feeds}
+        super().forget_workload(uid)
+        for feed, known in before.items():
+            left = {key_of(pod): pod for pod in self.pods(feed)}
+            self._note(feed, {key: left.get(key) for key, pod in known.items() if left.get(key) != pod})
 
     def _note(self, feed: str, told: Mapping[str, Pod | None]) -> None:
         for key, pod in told.items():
@@ -161,8 +171,7 @@ class DirectoryExchange:
 
     async def _follow_others(self) -> None:
         while True:
-            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-                await asyncio.wait_for(self._came.wait(), RETRY_SECONDS * 2)
+            await is_set_within(RETRY_SECONDS * 2, self._came)
             self._came.clear()
             try:
                 await self._read_all()
@@ -185,7 +194,7 @@ class DirectoryExchange:
         for first in range(0, len(waiting), AT_ONCE):
             await asyncio.gather(*(self._send_one(news) for news in waiting[first : first + AT_ONCE]))
         if waiting:
-            await self._connection.notify(f"{self._prefix}-news", "")
+            await self._connection.notify(f"{self._prefix}-news")
 
     async def _send_one(self, news: PodNews) -> None:
         digest = hashlib.blake2b(news.key.encode(), digest_size=12).hexdigest()

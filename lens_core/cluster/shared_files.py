@@ -8,7 +8,6 @@ whole is written here. Two changes at once are both kept.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 import msgspec
 
 from ..base.errors import LensError
+from ..delivery.sending.policy import is_set_within
 from .connection import Connection, Fenced
 from .key_values import KeyValues
 from .tasks import cancel_tasks
@@ -126,15 +126,14 @@ class SharedFiles:
         async with self._lock:
             told = [await file.exchange_file() for file in self._files]
         if any(told):
-            await self._connection.notify(self._subject, "")
+            await self._connection.notify(self._subject)
 
     async def _on_news(self, message: object) -> None:
         self._came.set()
 
     async def _exchange_repeatedly(self) -> None:
         while True:
-            with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._came.wait(), SYNC_SECONDS)
+            await is_set_within(SYNC_SECONDS, self._came)
             self._came.clear()
             try:
                 await self.exchange_files()

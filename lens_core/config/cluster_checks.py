@@ -30,14 +30,6 @@ def check_cluster(
                 f"sinks.{name}: {sink.type} as it is set here keeps what it stores on one machine, and with cluster:"
                 " any daemon delivers; name a server that all reach (dsn for postgresql), or leave the sink out",
             )
-        if not sink.required:
-            problems.append_error(
-                place,
-                f"sinks.{name}: required: false is not supported with cluster:, because the log is full for all sinks"
-                " at once; leave it out",
-            )
-        if sink.isolate:
-            problems.append_error(place, f"sinks.{name}: isolate is not supported with cluster:; leave it out")
     for pipeline in pipelines.values():
         if pipeline.spool.kind == "memory":
             place = section.place if section is not None else NO_PLACE

@@ -19,6 +19,7 @@ from ..base.setting_types import (
     is_sequence,
     is_struct,
     members,
+    required_fields,
 )
 from ..base.setting_types import split_annotation as split
 from .document import Node
@@ -63,13 +64,13 @@ def to_struct(
                 node.key_place(key), message if known else f"{path}: unknown key {key}; it has no settings"
             )
     values: dict[str, Any] = {}
-    for field in msgspec.structs.fields(settings):
-        name = field.encode_name
+    required = required_fields(settings)
+    for name, attribute in zip(settings.__struct_encode_fields__, settings.__struct_fields__, strict=True):
         if name in node.value:
-            values[field.name] = convert(node.value[name], types[name], f"{path}.{name}", problems)
-        elif field.required:
+            values[attribute] = convert(node.value[name], types[name], f"{path}.{name}", problems)
+        elif name in required:
             problems.append_error(node.place, f"{path}: {name} is missing; it is {describe_type(types[name])}")
-            values[field.name] = FAILED
+            values[attribute] = FAILED
     if any(value is FAILED for value in values.values()):
         return FAILED
     return _build_settings(settings, values, node, path, problems)
@@ -77,8 +78,8 @@ def to_struct(
 
 def fields_given(settings: msgspec.Struct, node: Node) -> dict[str, Any]:
     """The fields that a file gives, of settings that were made of this node; the others have only their defaults."""
-    fields = msgspec.structs.fields(settings)
-    return {field.name: getattr(settings, field.name) for field in fields if field.encode_name in (node.value or {})}
+    names = zip(settings.__struct_encode_fields__, settings.__struct_fields__, strict=True)
+    return {attribute: getattr(settings, attribute) for name, attribute in names if name in (node.value or {})}
 
 
 def _build_settings(

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ..base.setting_types import field_documentation, field_types, schema_of
+from ..base.setting_types import field_documentation, field_types, required_fields, schema_of
 from ..delivery.sending.policy import DeliverySettings
 from ..model.records import RECORD_KINDS
 from ..plugin_api.components import API_VERSION, Component
@@ -175,7 +175,8 @@ def _field_by_field(kind: type[msgspec.Struct], template: str) -> tuple[dict[str
         except TypeError:
             properties[name], more = {}, {}
         definitions.update(more)
-    required = [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
+    missing = required_fields(kind)
+    required = [name for name in kind.__struct_encode_fields__ if name in missing]
     whole = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     return whole, definitions
 

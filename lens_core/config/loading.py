@@ -235,5 +235,5 @@ __all__ = [
 
 def _server_hint(key: str) -> str:
     """Say where a key of the section `server` belongs; '' for any other."""
-    is_known = any(field.encode_name == key for field in msgspec.structs.fields(ServerSettings))
+    is_known = key in ServerSettings.__struct_encode_fields__
     return f"write it under server: {{{key}: …}}" if is_known else ""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from ..delivery.spool.spool import Spool
 from ..detection.detectors import EvidenceRules, make_detectors
 from ..detection.log_lines.processor import DetectorProcessor
 from ..directory.directory import API_FEED, RECORDS_FEED, Directory
+from ..model.processing import RecordProcessor
 from ..model.record_filter import RecordFilter
 from ..pipeline.analyzing import AnalyzerPoll
 from ..pipeline.collecting import CollectorRunner
@@ -38,6 +40,7 @@ from ..pipeline.pipeline import Pipeline
 from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Collector, Component, Context, Sink, Source
 from ..plugin_api.instance import ComponentConfig
+from ..plugin_api.siblings import Siblings
 from ..plugin_api.store import Store
 from ..plugin_host.guard import Guard
 from ..plugin_host.host import PluginHost
@@ -84,7 +87,13 @@ async def assemble(
     return assembly
 
 
-def make_component(config: Config, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> Component:
+def make_component(
+    config: Config,
+    component: ComponentConfig,
+    metrics: SelfMetrics,
+    directory: Directory,
+    siblings: Siblings | None = None,
+) -> Component:
     """Make a component. Raises LensError when its constructor fails."""
     context = Context(
         name=component.name,
@@ -93,6 +102,7 @@ def make_component(config: Config, component: ComponentConfig, metrics: SelfMetr
         metrics=metrics,
         cluster=config.server.cluster_name,
         directory=directory,
+        siblings=siblings or Siblings(),
     )
     try:
         return component.plugin(component.settings, context)
@@ -101,7 +111,8 @@ def make_component(config: Config, component: ComponentConfig, metrics: SelfMetr
 
 
 def _make(assembly: Assembly, config: ComponentConfig) -> Component:
-    return make_component(assembly.config, config, assembly.metrics, assembly.directory)
+    siblings = assembly.siblings_of(f"component/{config.name}")
+    return make_component(assembly.config, config, assembly.metrics, assembly.directory, siblings)
 
 
 def _contained(assembly: Assembly, component: Component, config: ComponentConfig, kind: ComponentKind) -> Component:
@@ -152,6 +163,8 @@ async def _start_pipelines(assembly: Assembly) -> None:
                 slots,
                 metrics=assembly.metrics,
                 make_processor=await asyncio.to_thread(_processor_factory, assembly),
+                end_processor=partial(_end_processor, assembly),
+                forget_ended=partial(assembly.log_tails.drop_released, at_once=True),
                 read_by_owner=DetectorProcessor.reads if assembly.detectors else frozenset(),
                 record_filter=_filter(pipeline_config.filter),
             )
@@ -177,13 +190,29 @@ def _processor(assembly: Assembly) -> DetectorProcessor | None:
     def show(detector: str, reason: str) -> None:
         assembly.host.pause(assembly.config.detectors[detector].type, reason, kind="detector")
 
-    return DetectorProcessor(assembly.detectors, assembly.metrics, on_pause=show)
+    processor = DetectorProcessor(assembly.detectors, assembly.metrics, on_pause=show)
+    assembly.log_tails.add_tails(processor.tails)
+    return processor
 
 
 def _processor_factory(assembly: Assembly) -> Callable[[], DetectorProcessor | None]:
     """Makes a processor for each partition that is owned here; the detectors are compiled once for all."""
     first = _processor(assembly)
-    return first.make_sibling if first is not None else lambda: None
+    if first is None:
+        return lambda: None
+
+    def make_sibling() -> DetectorProcessor:
+        processor = first.make_sibling()
+        assembly.log_tails.add_tails(processor.tails)
+        return processor
+
+    return make_sibling
+
+
+def _end_processor(assembly: Assembly, processor: RecordProcessor, *, is_moved: bool) -> None:
+    """Release the last lines of a partition that is not owned here any more."""
+    if isinstance(processor, DetectorProcessor):
+        assembly.log_tails.release_tails(processor.tails, is_moved=is_moved)
 
 
 def _slot(assembly: Assembly, config: SinkConfig) -> SinkSlot:
@@ -348,6 +377,7 @@ async def _tick(assembly: Assembly) -> None:
     while True:
         await asyncio.sleep(TICK_SECONDS)
         assembly.directory.expire()
+        assembly.log_tails.drop_released()
         for pipeline in assembly.pipelines:
             pipeline.refresh_metrics()
             if pipeline.is_shared:

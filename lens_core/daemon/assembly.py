@@ -15,6 +15,7 @@ from ..base.errors import BadRequest, LensError
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config
 from ..detection.detectors import EvidenceRules
+from ..detection.log_lines.kept_tails import KeptTails
 from ..detection.verdict import fuse
 from ..directory.directory import Directory
 from ..model.processing import Verdict
@@ -25,6 +26,7 @@ from ..pipeline.ingest_gate import IngestGate
 from ..pipeline.intake import Intake
 from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Component, Detector, Sink, Source
+from ..plugin_api.siblings import Siblings
 from ..plugin_api.store import Store
 from ..plugin_host.guard import Guard
 from ..plugin_host.host import PluginHost
@@ -56,6 +58,7 @@ class Assembly:
     store: Store | None = None
     api_gate: IngestGate | None = None
     detectors: Sequence[Detector] = ()
+    log_tails: KeptTails = field(default_factory=KeptTails)
     rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     source_errors: dict[str, str] = field(default_factory=dict)
@@ -68,6 +71,10 @@ class Assembly:
     def gates(self) -> dict[str, IngestGate]:
         """Return the ingest gate of each source."""
         return {source.context.name: source.gate for source in self.sources if isinstance(source.gate, IngestGate)}
+
+    def siblings_of(self, kind: str) -> Siblings:
+        """Questions of this kind to the other daemons of the cluster, if there is one."""
+        return self.cluster.peers.siblings_of(kind) if self.cluster is not None else Siblings()
 
     def fed_by(self, name: str) -> list[str]:
         """Return the pipelines that a source, collector or analyzer feeds.
@@ -87,10 +94,10 @@ class Assembly:
     def why_not_ready(self) -> str:
         """'' when a submission would be taken now."""
         for pipeline in self.pipelines:
-            for sender in pipeline.senders:
-                starter = self.starters.get(sender.slot.name)
-                if sender.slot.required and starter is not None and not starter.is_started:
-                    return f"sink {sender.slot.name} is not started: {starter.error}; its records stay in the spool"
+            for slot in pipeline.slots:
+                starter = self.starters.get(slot.name)
+                if slot.required and starter is not None and not starter.is_started:
+                    return f"sink {slot.name} is not started: {starter.error}; its records stay in the spool"
             if pipeline.is_required:
                 try:
                     pipeline.ensure_room()
@@ -107,9 +114,9 @@ class Assembly:
             raise BadRequest(f"there is no sink {sink!r}; there are: {', '.join(self.sinks)}")
         records = 0
         for pipeline in self.pipelines:
-            for sender in pipeline.senders:
-                if sink in ("", sender.slot.name):
-                    records += await pipeline.dead_letters.replay_letters(sender.slot.name)
+            for slot in pipeline.slots:
+                if sink in ("", slot.name):
+                    records += await pipeline.dead_letters.replay_letters(slot.name)
         return records
 
     async def dead_letters(self, sink: str) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import msgspec
 from ..base.self_metrics import SelfMetrics
 from ..plugin_host.host import PluginHost
 from ..plugin_host.loading import Plugin
-from .loop_watch import HeldFrame, LoopHold
+from .loop_watch import THRESHOLD_SECONDS, HeldFrame, LoopHold
 
 logger = logging.getLogger("lens.blame")
 
@@ -47,8 +47,12 @@ class Blame:
         self._logged_at: dict[str, float] = {}
 
     def record_hold(self, hold: LoopHold) -> None:
-        """Count a hold for the plugin whose code is on its stack, if it is a plugin's."""
-        if hold.is_idle:
+        """Count a hold for the plugin whose code is on its stack, if it is a plugin's.
+
+        On a machine that gives the thread no processor any code seems to hold the loop: that time is nobody's.
+        """
+        seconds = hold.own_seconds
+        if hold.is_idle or seconds < THRESHOLD_SECONDS:
             return
         found = self.owner(hold)
         if found is None:
@@ -59,14 +63,14 @@ class Blame:
             blocker = Blocker(plugin=plugin.name, distribution=plugin.origin, function=function)
             self._blockers[plugin.name, function] = blocker
         blocker.times += 1
-        blocker.seconds = round(blocker.seconds + hold.seconds, 3)
-        blocker.longest_seconds = max(blocker.longest_seconds, hold.seconds)
+        blocker.seconds = round(blocker.seconds + seconds, 3)
+        blocker.longest_seconds = max(blocker.longest_seconds, seconds)
         blocker.last_at = time.time()
-        self._metrics.plugin_blocked.labels(plugin.name).inc(hold.seconds)
+        self._metrics.plugin_blocked.labels(plugin.name).inc(seconds)
         now = time.monotonic()
         if now - self._logged_at.get(plugin.name, float("-inf")) >= _LOG_AT_MOST_EVERY_SECONDS:
             self._logged_at[plugin.name] = now
-            logger.warning("plugin %s: %s blocked the event loop for %.1f s", plugin.origin, function, hold.seconds)
+            logger.warning("plugin %s: %s blocked the event loop for %.1f s", plugin.origin, function, seconds)
 
     def blockers(self) -> Sequence[Blocker]:
         """The plugins that held the loop, the worst first."""

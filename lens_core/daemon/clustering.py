@@ -33,6 +33,7 @@ async def join_cluster(config: Config, directory: Directory, files: list[Path]) 
         return None
     try:
         from ..cluster.cluster import open_cluster
+        from ..cluster.strangers import likeness_of
     except ImportError:
         raise LensError(MISSING) from None
-    return await open_cluster(config.cluster, directory, files)
+    return await open_cluster(config.cluster, directory, files, likeness_of(config))

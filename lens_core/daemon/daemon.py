@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
+import msgspec
 from starlette.applications import Starlette
 
 from ..base.data_dir import DataDirLock
@@ -31,11 +31,12 @@ from .assembling import assemble
 from .assembly import Assembly
 from .blame import Blame
 from .call_meter import MemoryWatch
+from .cluster_status import STATUS, ask_cluster_status
 from .clustering import make_directory
 from .erasing import erase_workload
 from .loop_watch import LoopHold, LoopWatch, describe_hold
 from .status import daemon_status
-from .stopping import ExitTimer, handling_signals
+from .stopping import ExitTimer, handling_signals, wait_for_exit
 from .thread_watch import ThreadWatch
 
 logger = logging.getLogger("lens.daemon")
@@ -154,6 +155,16 @@ class Daemon:
         """Return the answer of /api/v1/status."""
         return daemon_status(self)
 
+    async def cluster_status(self) -> Any:
+        """The status of all daemons of the cluster as one; of this one if it is alone."""
+        assembly, own = self.assembly, daemon_status(self)
+        if assembly is None or assembly.cluster is None:
+            return own
+        return await ask_cluster_status(own, assembly.cluster.peers.address, assembly.siblings_of(STATUS))
+
+    async def _answer_status(self, question: bytes) -> bytes:
+        return msgspec.msgpack.encode(daemon_status(self))
+
     def _count_hold(self, hold: LoopHold) -> None:
         self.metrics.loop_holds.inc()
         self.metrics.loop_held_seconds.inc(hold.seconds)
@@ -212,6 +223,9 @@ class Daemon:
         assert self.assembly is not None
         for pipeline in self.assembly.pipelines:
             pipeline.tap = self.tap
+        self.tap.relay = None
+        if self.assembly.cluster is not None:
+            self.assembly.cluster.share_tap(self.tap)
         return self._without_collisions(self._api_state(self.assembly), self.assembly)
 
     def _without_collisions(self, state: ApiState, assembly: Assembly) -> Starlette:
@@ -229,12 +243,14 @@ class Daemon:
     def _api_state(self, assembly: Assembly) -> ApiState:
         server = self.config.server
         self._tokens.ingest_token = server.ingest_token
+        assembly.siblings_of(STATUS).answer_siblings(self._answer_status)
         return ApiState(
             metrics=self.metrics,
             tokens=self._tokens,
             directory=self.directory,
             sources=assembly.sources,
             status=self.status,
+            cluster_status=self.cluster_status,
             ready=self.ready,
             replay=self.replay,
             dead_letters=self.dead_letters,
@@ -243,11 +259,13 @@ class Daemon:
             store_problem=lambda: assembly.why_not_started(assembly.config.store),
             guards=assembly.guards,
             rules=assembly.rules,
+            log_tails=assembly.log_tails,
             sinks=list(assembly.sinks.values()),
             analyzers=assembly.analyzers,
             api_gate=assembly.api_gate,
             directory_file=self._directory_file,
             tap=self.tap,
+            siblings_of=assembly.siblings_of,
             session_file=self.config.data_dir / "sessions.json",
             share_logins=assembly.cluster.share_files if assembly.cluster is not None else None,
             public_url=server.public_url,
@@ -359,13 +377,7 @@ class Daemon:
 
     async def _watch_parent(self, pid: int) -> None:
         """Stop when a process is gone: a private daemon must not outlive the training that it serves."""
-        try:
-            parent = psutil.Process(pid)
-        except psutil.NoSuchProcess:
-            self.stop()
-            return
-        while parent.is_running() and parent.status() != psutil.STATUS_ZOMBIE:
-            await asyncio.sleep(0.5)
+        await wait_for_exit(pid)
         logger.info("The parent process has exited; stopping. pid=%d", pid)
         self.stop()
 

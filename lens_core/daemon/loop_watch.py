@@ -57,9 +57,15 @@ class LoopHold(msgspec.Struct, frozen=True, kw_only=True):
     stack: Sequence[HeldFrame] = ()
 
     @property
+    def own_seconds(self) -> float:
+        """The time for which code held the loop: without that in which the machine gave its thread no processor."""
+        return round(max(0.0, self.seconds - self.starved_seconds), 3)
+
+    @property
     def is_idle(self) -> bool:
-        """Whether the loop was waiting for input: the process was stopped or starved, and no code held it."""
-        return bool(self.stack) and self.stack[0].module in ("selectors", "uvloop", "select")
+        """Whether the process was stopped or starved, and no code held the loop for most of the time."""
+        is_waiting = bool(self.stack) and self.stack[0].module in ("selectors", "uvloop", "select")
+        return is_waiting or self.own_seconds < self.seconds / 2
 
 
 class LoopWatchStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +141,8 @@ class LoopWatch:
         sample = self._sample
         if self._thread is None or late < self.threshold_seconds or sample is None or sample[0] != self._due:
             return None
-        return LoopHold(began_at=self._clock() - late, seconds=late, stack=sample[1])
+        starved = self._starved() - self._starved_at_beat
+        return LoopHold(began_at=self._clock() - late, seconds=late, starved_seconds=starved, stack=sample[1])
 
     def _schedule_beat(self, loop: asyncio.AbstractEventLoop) -> None:
         self._cpu_at_beat = self._loop_cpu()
@@ -219,6 +226,8 @@ class LoopWatch:
 def describe_hold(hold: LoopHold, frames: int = 12) -> str:
     """The hold in words, with the innermost frames of the stack."""
     cpu = "" if hold.cpu_seconds is None else f", {hold.cpu_seconds:.2f} s of it computing"
+    if hold.starved_seconds >= 0.01:
+        cpu += f", {min(hold.starved_seconds, hold.seconds):.2f} s without a processor"
     if hold.is_idle:
         return f"the process did not run for {hold.seconds:.2f} s (stopped, or no processor for it)"
     if not hold.stack:

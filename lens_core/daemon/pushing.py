@@ -12,6 +12,7 @@ from typing import Protocol
 import httpx
 import msgspec
 
+from ..base.bearer import bearer_header
 from ..base.data_dir import running_address
 from ..base.errors import LensError
 from ..base.self_metrics import SelfMetrics
@@ -127,8 +128,7 @@ async def _drained(assembly: Assembly, deadline_seconds: float) -> None:
 
 def push_to_daemon(url: str, timeout_seconds: float) -> Push:
     """A daemon's /api/v1/records; LENS_TOKEN is sent if it is set."""
-    token = os.environ.get("LENS_TOKEN")
-    headers = {"Content-Type": "application/msgpack", **({"Authorization": f"Bearer {token}"} if token else {})}
+    headers = {"Content-Type": "application/msgpack", **bearer_header(os.environ, "LENS_TOKEN")}
 
     async def push(records: Sequence[Record]) -> None:
         try:

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import psutil
+
 from ..base.exits import without_exit
 from ..plugin_api.components import Component
 
@@ -25,6 +27,7 @@ TASKS_SHARE = 0.3
 # Behind the deadline of an orderly end: what else is on the way out.
 GRACE_SECONDS = 3.0
 EXIT_FORCED = 1
+LOOK_SECONDS = 0.5
 
 
 async def end_tasks(tasks: Sequence[asyncio.Task[None]], deadline_seconds: float) -> None:
@@ -104,3 +107,13 @@ def handling_signals(stop: asyncio.Event, reload: asyncio.Event, count_down: Cal
     finally:
         for number in set_up:
             loop.remove_signal_handler(number)
+
+
+async def wait_for_exit(pid: int) -> None:
+    """Return when a process is gone, or only its entry is left."""
+    try:
+        process = psutil.Process(pid)
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            await asyncio.sleep(LOOK_SECONDS)
+    except psutil.NoSuchProcess:
+        return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,6 +35,8 @@ from .disconnects import CancelOnDisconnect
 from .errors import json_response, on_http_exception, on_request_error, on_unexpected
 from .fair_share import FairShare
 from .ingest import Answering, endpoint_beside, ingest_endpoint
+from .log_tail import LogTailRoutes
+from .measurements import MeasurementRoutes
 from .openapi import DeclaredRoute, openapi_document
 from .openapi_routes import PREFIX, QUESTIONS, query_of
 from .page.assets import SecurityHeaders
@@ -113,6 +116,8 @@ def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
         *page.api_routes(),
         *LiveRoutes(state).routes(),
         *OverviewRoutes(state).routes(),
+        *LogTailRoutes(state).routes(),
+        *MeasurementRoutes(state).routes(),
         *RunRoutes(state).routes(),
     ]
     below += [*status.api_routes(), *pods.routes(), *directory.routes()]
@@ -123,12 +128,13 @@ def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
 
     async def openapi(request: Request) -> Response:
         """This document."""
-        return json_response(document)
+        return json_response(document())
 
     for routes in (below, root):
         refuse_collisions(routes)
     below.insert(0, Route("/openapi.json", openapi, methods=["GET"]))
-    document = openapi_document(below, root)
+    # Made when it is first asked for: that takes as long as all else here.
+    document = cache(lambda: openapi_document(below, root))
     return below, root
 
 

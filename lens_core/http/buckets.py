@@ -19,6 +19,7 @@ Doubles: TypeAlias = npt.NDArray[np.float64]
 # Percentiles need all values at once; of a curve with more than so many none are given.
 MOST_PERCENTILE_POINTS = 5_000_000
 _FEWEST = 3
+_FEW_VALUES, _SAMPLE_VALUES = 20_000, 4_000
 
 
 class Buckets(NamedTuple):
@@ -40,6 +41,23 @@ class Buckets(NamedTuple):
     highest: Doubles
     lasts: Doubles
     smoothed: Doubles
+
+
+class Points(NamedTuple):
+    """Points of one curve as columns."""
+
+    iterations: Integers
+    times: Integers
+    values: Doubles
+
+
+class Extremes(NamedTuple):
+    """Beside means: of how many values each is, how many of these are finite, the lowest and highest finite one."""
+
+    counts: Integers
+    finite: Integers
+    lowest: Doubles
+    highest: Doubles
 
 
 class MovingAverage:
@@ -80,7 +98,10 @@ class CurveBuckets:
     count for the moving average only.
     """
 
-    def __init__(self, most: int, average: MovingAverage | None, start_ms: int | None = None) -> None:
+    def __init__(
+        self, most: int, average: MovingAverage | None, start_ms: int | None = None, *, percentiles: bool = True
+    ) -> None:
+        self._has_percentiles = percentiles
         self._average = average
         self._start_ms = start_ms
         self._most = max(_FEWEST, most)
@@ -88,6 +109,7 @@ class CurveBuckets:
         self._seen = 0
         self._found = _merge_rows([])
         self._held: tuple[Integers, Integers, Doubles] | None = None
+        self._end: Buckets | None = None
         self._values: list[Doubles] = []
         self._finite = 0
 
@@ -104,11 +126,50 @@ class CurveBuckets:
         if cut:
             self._gather(self._rows_of(iterations[:cut], times[:cut], values[:cut]))
 
+    def append_summaries(self, means: Points, lasts: Doubles, extremes: Extremes) -> None:
+        """Add the whole curve, where each point is the mean of several: `lasts` and `extremes` stand beside it."""
+        rows = self._rows_of(*means, is_reduced=False)
+        if self._start_ms is not None:
+            is_late = means.times >= self._start_ms
+            lasts, extremes = lasts[is_late], Extremes._make(column[is_late] for column in extremes)
+        has_numbers = extremes.finite > 0
+        rows = rows._replace(
+            counts=extremes.counts,
+            finite=extremes.finite,
+            lowest=np.where(has_numbers, extremes.lowest, np.inf),
+            highest=np.where(has_numbers, extremes.highest, -np.inf),
+            lasts=lasts,
+        )
+        if lasts.size:
+            self._gather(Buckets._make(column[:-1] for column in rows))
+            self._end = Buckets._make(column[-1:] for column in rows)
+
+    def append_parts(self, parts: Buckets) -> None:
+        """Add parts of the curve, whose numbers are not known; no iteration is in two of them.
+
+        A part is never divided: the bucket that its last iteration belongs to has all of it.
+        """
+        if self._held is not None:
+            self._gather(self._rows_of(*self._held))
+            self._held = None
+        places = self._seen + np.cumsum(parts.steps) - 1
+        self._seen += int(parts.steps.sum())
+        has_numbers = parts.finite > 0
+        self._gather(
+            parts._replace(
+                numbers=np.where(places == 0, 0, 1 + (places - 1) // self._size),
+                lowest=np.where(has_numbers, parts.lowest, np.inf),
+                highest=np.where(has_numbers, parts.highest, -np.inf),
+            )
+        )
+
     def buckets(self) -> Buckets:
         """End the curve."""
         if self._held is not None:
-            points = self._rows_of(*self._held)
+            self._end = self._rows_of(*self._held)
             self._held = None
+        if self._end is not None:
+            points, self._end = self._end, None
             before = self._found.numbers
             number = before[-1] + 1 if before.size else 0
             self._found = _merge_rows([self._found, points._replace(numbers=np.full_like(points.numbers, number))])
@@ -126,43 +187,72 @@ class CurveBuckets:
             "p2": None,
             "p98": None,
         }
-        if 0 < self._finite <= MOST_PERCENTILE_POINTS:
-            with np.errstate(over="ignore", invalid="ignore"):
-                both = np.percentile(np.concatenate(self._values), [2, 98])
-            described["p2"], described["p98"] = (float(one) if np.isfinite(one) else None for one in both)
+        if self._has_percentiles and 0 < self._finite <= MOST_PERCENTILE_POINTS:
+            values = np.concatenate(self._values)
+            for name, share in (("p2", 0.02), ("p98", 0.98)):
+                found_value = percentile(values, share)
+                described[name] = found_value if math.isfinite(found_value) else None
         return described
 
-    def _rows_of(self, iterations: Integers, times: Integers, values: Doubles) -> Buckets:
-        """The points as a row each."""
+    def _rows_of(self, iterations: Integers, times: Integers, values: Doubles, *, is_reduced: bool = True) -> Buckets:
+        """The points as a row for each of their buckets, or for each point."""
         is_finite = np.isfinite(values)
         smoothed = self._smooth(iterations, values, is_finite)
         if self._start_ms is not None:
             is_late = times >= self._start_ms
             iterations, times, values = iterations[is_late], times[is_late], values[is_late]
             is_finite, smoothed = is_finite[is_late], smoothed[is_late]
-        finite = values[is_finite]
-        self._finite += finite.size
+        if not values.size:
+            return _merge_rows([])
+        self._keep_finite(values if is_finite.all() else values[is_finite])
+        # First the places at which steps begin, of these those of buckets: without a column of all points.
+        first_of_step = np.flatnonzero(_differs_from_before(iterations))
+        ends_at = self._seen + first_of_step.size
+        numbers = np.arange(self._number_of(self._seen), self._number_of(ends_at - 1) + 1)
+        firsts = np.maximum(np.where(numbers == 0, 0, 1 + (numbers - 1) * self._size) - self._seen, 0)
+        steps, starts = np.diff(firsts, append=first_of_step.size), first_of_step[firsts]
+        if not is_reduced:
+            numbers = np.repeat(numbers, np.diff(starts, append=values.size))
+            starts = np.arange(values.size)
+            steps = np.zeros(values.size, np.int64)
+            steps[first_of_step] = 1
+        self._seen = ends_at
+        counts = np.diff(starts, append=values.size)
+        ends = starts + counts - 1
+        low = high = filled = values
+        finite = counts
+        if not is_finite.all():
+            finite = np.add.reduceat(is_finite, starts, dtype=np.int64)
+            low, high, filled = (np.where(is_finite, values, other) for other in (np.inf, -np.inf, 0.0))
+        lowest, highest = np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)
+        means = np.where(finite > 0, np.clip(_means(filled, finite, starts), lowest, highest), 0.0)
+        return Buckets(
+            numbers,
+            iterations[ends],
+            times[ends],
+            steps,
+            counts,
+            finite,
+            means,
+            lowest,
+            highest,
+            values[ends],
+            _last_known(smoothed, starts),
+        )
+
+    def _number_of(self, place: int) -> int:
+        """The bucket of a step."""
+        return 0 if place == 0 else 1 + (place - 1) // self._size
+
+    def _keep_finite(self, values: Doubles) -> None:
+        """Keep values for the percentiles, as long as these are not too many."""
+        self._finite += values.size
+        if not self._has_percentiles:
+            return
         if self._finite <= MOST_PERCENTILE_POINTS:
-            self._values.append(finite)
+            self._values.append(values)
         else:
             self._values.clear()
-        counts = is_finite.astype(np.int64)
-        is_step = _differs_from_before(iterations)
-        places = self._seen + np.cumsum(is_step) - 1
-        self._seen += int(is_step.sum())
-        return Buckets(
-            np.where(places == 0, 0, 1 + (places - 1) // self._size),
-            iterations,
-            times,
-            is_step.astype(np.int64),
-            np.ones_like(counts),
-            counts,
-            np.where(is_finite, values, 0.0),
-            np.where(is_finite, values, np.inf),
-            np.where(is_finite, values, -np.inf),
-            values,
-            smoothed,
-        )
 
     def _gather(self, points: Buckets) -> None:
         """Add rows to the buckets; where these get too many, two of them become one."""
@@ -209,9 +299,6 @@ def _merge_rows(parts: list[Buckets]) -> Buckets:
     shares = every.finite / np.repeat(np.maximum(finite, 1), lengths)
     lowest, highest = np.minimum.reduceat(every.lowest, starts), np.maximum.reduceat(every.highest, starts)
     means = np.add.reduceat(every.means * shares, starts)
-    # The moving average of the last row that has one.
-    places = np.where(np.isnan(every.smoothed), -1, np.arange(every.smoothed.size))
-    newest = np.maximum.reduceat(places, starts)
     return Buckets(
         every.numbers[starts],
         every.iterations[ends],
@@ -223,5 +310,47 @@ def _merge_rows(parts: list[Buckets]) -> Buckets:
         lowest,
         highest,
         every.lasts[ends],
-        np.where(newest >= 0, every.smoothed[newest], np.nan),
+        _last_known(every.smoothed, starts),
     )
+
+
+def _means(values: Doubles, counts: Integers, starts: Integers) -> Doubles:
+    """The mean of each part: its sum divided by its count, or where that sum is infinite the sum of the shares."""
+    parts = np.maximum(counts, 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        means: Doubles = np.add.reduceat(values, starts) / parts
+    if not np.isfinite(means).all():
+        means = np.add.reduceat(values / np.repeat(parts, np.diff(starts, append=values.size)), starts)
+    return means
+
+
+def _last_known(values: Doubles, starts: Integers) -> Doubles:
+    """The last number of each part; NaN for a part without any."""
+    is_known = ~np.isnan(values)
+    if is_known.all():
+        newest = np.append(starts[1:], values.size) - 1
+    elif not is_known.any():
+        return np.full(starts.size, np.nan)
+    else:
+        newest = np.maximum.reduceat(np.where(is_known, np.arange(values.size), -1), starts)
+    return np.where(newest >= 0, values[newest], np.nan)
+
+
+def percentile(values: Doubles, share: float) -> float:
+    """A percentile of finite values, between its two neighbours where it falls between them.
+
+    Of many values only the tail beyond it is ordered, which a sample finds; where the sample misleads, all of them.
+    """
+    if share > 0.5:
+        return -percentile(-values, 1 - share)
+    place = share * (values.size - 1)
+    below = int(place)
+    if values.size > _FEW_VALUES:
+        sample = np.sort(values[:: values.size // _SAMPLE_VALUES])
+        bound = sample[min(sample.size - 1, int(2 * share * sample.size))]
+        tail = values[np.flatnonzero(values <= bound)]  # twice as fast as by the mask
+        values = tail if tail.size > below + 1 else values
+    above = min(below + 1, values.size - 1)
+    ordered = np.partition(values, [below, above])
+    low, high = float(ordered[below]), float(ordered[above])
+    return low + (high - low) * (place - below)

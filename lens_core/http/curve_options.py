@@ -6,11 +6,15 @@ from typing import NamedTuple
 
 
 class CurveOptions(NamedTuple):
-    """The most buckets of a curve, the weight of its moving average, and whether each rank has one of its own."""
+    """The most buckets of a curve, the weight of its moving average, and whether each rank has one of its own.
+
+    Without `percentiles` long curves need not be read point by point.
+    """
 
     buckets: int | None = None
     smooth: float | None = None
     by_rank: bool = False
+    percentiles: bool = True
 
     @property
     def is_plain(self) -> bool:

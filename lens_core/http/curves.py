@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -12,20 +11,23 @@ import numpy as np
 
 from ..model.queries import PointColumns, PointQuery
 from ..plugin_api.store import Store
-from .buckets import Buckets, CurveBuckets, MovingAverage
+from .buckets import Buckets, CurveBuckets, Extremes, MovingAverage, Points
 from .curve_options import CurveOptions
+from .over_ranks import closing, is_over_ranks, with_summaries
 from .point_text import special_name
 
 # The number of points that are reduced at one time; pieces of a store are smaller.
 _AT_ONCE = 50_000
+# The number of summaries over ranks that the buckets of a curve are made of, at most.
+_MOST_SUMMARIES = 20_000
 
-Points = Callable[[PointQuery], AsyncIterator[PointColumns]]
+Source = Callable[[PointQuery], AsyncIterator[PointColumns]]
 
 
 class Curves:
     """The curves of one answer; `series` has the figures of each once all pieces were read."""
 
-    def __init__(self, store: Store, query: PointQuery, points: Points, options: CurveOptions) -> None:
+    def __init__(self, store: Store, query: PointQuery, points: Source, options: CurveOptions) -> None:
         self._store = store
         self._query = query
         self._points = points
@@ -43,47 +45,48 @@ class Curves:
         return self._options.buckets is not None
 
     async def pieces(self) -> AsyncIterator[PointColumns]:
-        """The points, or their buckets; the curves of one rank and source after those of another."""
+        """The points, or their buckets; the curves of one rank after those of another."""
         for query, more in await self._queries():
             found = self._points(query) if self._options.buckets is None else self._reduced(query, more)
-            async with _closing(found):
+            async with closing(found):
                 async for piece in found:
                     rank = {name: [value] * len(piece) for name, value in more.items()}
                     yield msgspec.structs.replace(piece, extras={**rank, **piece.extras})
 
     async def _queries(self) -> list[tuple[PointQuery, dict[str, Any]]]:
-        """One query for each rank and, of buckets, for each source: the points of one curve come in a row then."""
-        query, options, uid = self._query, self._options, self._query.workload_uid
-        found: list[tuple[PointQuery, dict[str, Any]]] = [(query, {})]
-        if options.by_rank:
-            detail = await self._store.workload(uid)
-            ranks = {-1 if run.rank is None else run.rank for run in (detail.runs if detail else [])}
-            wanted = sorted(ranks if query.rank is None else ranks & {query.rank})
-            found = [
-                (msgspec.structs.replace(query, rank=rank), {"rank": None if rank < 0 else rank}) for rank in wanted
-            ]
-        if options.buckets is None:
-            return found
-        names = [source.name for source in await self._store.metric_sources(uid)]
-        chosen = [name for name in names if not query.sources or name in query.sources]
-        if len(chosen) < 2:
-            return found
-        return [(msgspec.structs.replace(one, data_source=name), more) for one, more in found for name in chosen]
+        """One query for each rank, or one for all of them."""
+        query = self._query
+        if not self._options.by_rank:
+            return [(query, {})]
+        detail = await self._store.workload(query.workload_uid)
+        ranks = {-1 if run.rank is None else run.rank for run in (detail.runs if detail else [])}
+        wanted = sorted(ranks if query.rank is None else ranks & {query.rank})
+        return [(msgspec.structs.replace(query, rank=rank), {"rank": None if rank < 0 else rank}) for rank in wanted]
 
     async def _reduced(self, query: PointQuery, more: dict[str, Any]) -> AsyncIterator[PointColumns]:
-        """The curves of a query as buckets; the average begins where the curve does, whatever part is answered."""
+        """The curves of a query as buckets; the average begins where the curve does, whatever part is answered.
+
+        Sources that name their runs alike come with their points between each other's.
+        """
         start = query.start_ms
-        pieces = self._points(query if self._options.smooth is None else msgspec.structs.replace(query, start_ms=None))
-        gathered: _Gathered | None = None
-        async with _closing(pieces):
+        options = self._options
+        asked = query if options.smooth is None else msgspec.structs.replace(query, start_ms=None)
+        if options.smooth is None and not options.percentiles:
+            asked = msgspec.structs.replace(asked, over_parts=options.buckets)
+        pieces = self._points(with_summaries(asked, _MOST_SUMMARIES))
+        attempt: tuple[object, ...] | None = None
+        gathered: dict[str, _Gathered] = {}  # by source, of one attempt
+        async with closing(pieces):
             async for piece in pieces:
-                if gathered is None or not gathered.is_of(piece):
-                    if gathered is not None:
-                        yield self._ended(gathered, more)
-                    gathered = _Gathered(piece, self._options, start)
-                gathered.append_piece(piece)
-        if gathered is not None:
-            yield self._ended(gathered, more)
+                if _attempt_of(piece) != attempt:
+                    for one in gathered.values():
+                        yield self._ended(one, more)
+                    attempt, gathered = _attempt_of(piece), {}
+                if piece.data_source not in gathered:
+                    gathered[piece.data_source] = _Gathered(piece, self._options, start)
+                gathered[piece.data_source].append_piece(piece)
+        for one in gathered.values():
+            yield self._ended(one, more)
 
     def _ended(self, gathered: _Gathered, more: dict[str, Any]) -> PointColumns:
         columns, figures = gathered.result()
@@ -99,23 +102,48 @@ class _Gathered:
         self._first = first
         self._start_ms = start_ms if options.smooth is not None else None
         self._average = None if options.smooth is None else MovingAverage(options.smooth)
-        self._curve = CurveBuckets(options.buckets or 0, self._average, self._start_ms)
+        self._curve = CurveBuckets(options.buckets or 0, self._average, self._start_ms, percentiles=options.percentiles)
         self._clear()
 
     def _clear(self) -> None:
         self._iterations, self._times, self._values = array("q"), array("q"), array("d")
 
-    def is_of(self, piece: PointColumns) -> bool:
-        """Whether a piece belongs to this curve."""
-        return _key(piece) == _key(self._first)
-
     def append_piece(self, piece: PointColumns) -> None:
-        """Add the points of a piece."""
+        """Add the points of a piece, its parts of the curve, or all summaries over ranks of the curve."""
+        if is_over_ranks(piece):
+            self._append_summaries(piece)
+            return
+        if "steps" in piece.extras:
+            self._append_parts(piece)
+            return
         self._iterations += piece.iterations
         self._times += piece.timestamps
         self._values += piece.values
         if len(self._values) >= _AT_ONCE:
             self._reduce()
+
+    def _append_summaries(self, piece: PointColumns) -> None:
+        iterations, times = (np.frombuffer(column, np.int64) for column in (piece.iterations, piece.timestamps))
+        columns = {name: np.array(column, float) for name, column in piece.extras.items()}  # NaN for none
+        counts = columns["count"].astype(np.int64)
+        finite = counts - columns["not_finite"].astype(np.int64)
+        points = Points(iterations, times, np.frombuffer(piece.values, np.float64))
+        self._curve.append_summaries(
+            points, columns["lowest_rank"], Extremes(counts, finite, columns["min"], columns["max"])
+        )
+
+    def _append_parts(self, piece: PointColumns) -> None:
+        if len(self._values):
+            self._reduce()
+        extras = piece.extras
+        steps, counts, not_finite = (np.asarray(extras[name], np.int64) for name in ("steps", "count", "not_finite"))
+        lowest, highest, lasts = (np.asarray(extras[name], np.float64) for name in ("min", "max", "last"))
+        iterations, times = (np.frombuffer(column, np.int64) for column in (piece.iterations, piece.timestamps))
+        means, finite = np.frombuffer(piece.values, np.float64), counts - not_finite
+        smoothed, unknown = np.full(counts.size, np.nan), np.zeros_like(counts)
+        self._curve.append_parts(
+            Buckets(unknown, iterations, times, steps, counts, finite, means, lowest, highest, lasts, smoothed)
+        )
 
     def _reduce(self) -> None:
         iterations, times = (np.frombuffer(column, np.int64) for column in (self._iterations, self._times))
@@ -151,19 +179,8 @@ class _Gathered:
         return columns, figures
 
 
-@asynccontextmanager
-async def _closing(pieces: AsyncIterator[PointColumns]) -> AsyncIterator[None]:
-    """Close the store's own generator, however the reading of it ends."""
-    try:
-        yield
-    finally:
-        close = getattr(pieces, "aclose", None)
-        if close is not None:
-            await close()
-
-
-def _key(piece: PointColumns) -> tuple[str, str, str, int]:
-    return piece.metric_name, piece.data_source, piece.run_id, piece.attempt
+def _attempt_of(piece: PointColumns) -> tuple[object, ...]:
+    return piece.metric_name, piece.run_id, piece.attempt
 
 
 def _extras(found: Buckets, is_smoothed: bool) -> dict[str, Sequence[Any]]:

@@ -28,7 +28,8 @@ from ..diagnosis import (
 )
 from ..model.event_types import DIAGNOSIS_EVENTS
 from ..model.queries import EventRow
-from ..model.records import Diagnosis
+from ..model.records import LOG_TAIL, Diagnosis
+from ..plugin_api.store import Store
 from .auth import require_role
 from .errors import json_response
 from .parameters import workload_uid
@@ -58,10 +59,15 @@ class DiagnosisRoutes:
         store = self._state.required_store()
         elsewhere = request.query_params.get("cluster", "") not in ("", self._state.cluster_name)
         now = time.time()
-        diagnoses = [] if elsewhere else await store.diagnoses(uid)
+        diagnoses = [] if elsewhere else await reports_of(store, uid)
         events = [] if elsewhere else await store.events(uid, limit=_MAX_EVENTS)
         progress = None if elsewhere else await progress_of(store, uid, now)
         return json_response({"workload_uid": uid, **diagnosis_json(now, diagnoses, events, progress)})
+
+
+async def reports_of(store: Store, uid: str) -> list[Diagnosis]:
+    """The reports of collectors about a workload; the last log lines are none."""
+    return [report for report in await store.diagnoses(uid) if report.data_type != LOG_TAIL]
 
 
 def diagnosis_json(

@@ -13,6 +13,7 @@ from ..model.queries import Aggregate, PointField
 from ..plugin_api.overview import State
 from .detection import StatedDetection
 from .exports import Wanted
+from .page.grouping import GROUPS
 from .page.triage import FLAGS, SORTS
 from .parameters import MOST_BUCKETS, MOST_LAST, MOST_POINTS, Format
 
@@ -50,8 +51,9 @@ PARAMETERS: Mapping[str, Parameter] = {
     "filter": Parameter("a condition such as last.loss<2, config.lr=0.001, name~llama; repeated, all must hold"),
     "format": Parameter("how points are written; Accept says it too", {"enum": [*get_args(Format)]}),
     "framework": Parameter("only workloads that run on one of these frameworks, with commas between"),
-    "group": Parameter("a column whose equal values stand together"),
+    "group": Parameter(f"a column whose equal values stand together; of the overview {', '.join(GROUPS)}"),
     "group_by": Parameter("a curve for each rank of each run", {"enum": ["rank"]}),
+    "groups": Parameter("also by what the list can be grouped", {"enum": ["true"]}),
     "interval": Parameter("of aggregate: 500ms, 30s, 5m, 1h, so many milliseconds, or so many iterations as 1000it"),
     "kind": Parameter("only this kind of record; * and ? match"),
     "last": Parameter(
@@ -64,7 +66,12 @@ PARAMETERS: Mapping[str, Parameter] = {
     ),
     "metrics": Parameter("all, or names with commas between; repeated, each is one literal name"),
     "namespace": Parameter("only workloads of this namespace; repeated, of one of them"),
+    "node": Parameter("only this node; repeated, of several"),
     "order": Parameter("of time or iterations, or of sort", {"enum": ["asc", "desc"]}),
+    "percentiles": Parameter(
+        "of buckets: false for figures without p2 and p98, which long curves are answered much faster without",
+        {"enum": ["true", "false"]},
+    ),
     "pipeline": Parameter("only this pipeline; * and ? match"),
     "rank": Parameter("only this rank; -1 for rows of no rank", {"type": "integer", "minimum": -1}),
     "run_id": Parameter("only this run"),
@@ -79,6 +86,10 @@ PARAMETERS: Mapping[str, Parameter] = {
         f"only workloads in one of these states, with commas between: {', '.join(get_args(State))};"
         f" of the overview also {', '.join(FLAGS)}"
     ),
+    "scope": Parameter(
+        "cluster (the default): all daemons of a cluster together; daemon: the one that is asked",
+        {"type": "string", "enum": ["cluster", "daemon"]},
+    ),
     "start": Parameter("the first time, inclusive", _TIME),
     "uid": Parameter("a workload; repeated, up to 100", {"type": "array", "items": _TEXT}),
     "workload": Parameter("only this workload; * and ? match"),
@@ -88,22 +99,26 @@ _POINTS = (
     *("metrics", "data_source", "start", "end", "run_id", "attempt", "rank"),
     *("max_points", "last", "aggregate", "interval", "across", "fields", "order"),
 )
-_CURVES = ("buckets", "smooth", "group_by")
+_CURVES = ("buckets", "smooth", "percentiles", "group_by")
 _PAGES = ("limit", "cursor")
 _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/dead-letters": ("sink",),
     "/glance": ("uid",),
     "/metrics/data": ("uid", *_POINTS, *_PAGES, "cluster", "format"),
-    "/overview": ("search", "state", "namespace", "sort", "order", *_PAGES),
+    "/overview": ("search", "state", "namespace", "sort", "order", "group", *_PAGES),
     "/replay": ("sink",),
-    "/triage": ("search",),
+    "/triage": ("search", "groups"),
     "/runs": ("uid", "search", "filter", "sort", "order", "group", *_PAGES, "cluster"),
+    "/status": ("scope",),
     "/tap": ("pipeline", "workload", "kind"),
     "/workloads": ("search", "framework", "state", *_PAGES, "cluster"),
     "/workloads/{uid}": ("cluster",),
+    "/workloads/{uid}/attempts": ("cluster",),
     "/workloads/{uid}/detection": ("cluster",),
     "/workloads/{uid}/diagnosis": ("cluster",),
     "/workloads/{uid}/events": ("limit", "order", "cluster"),
+    "/workloads/{uid}/log-tail": ("limit", "rank", "cluster"),
+    "/workloads/{uid}/measurements": ("metrics", "node", "start", "end", "max_points", "cluster"),
     "/workloads/{uid}/metrics/available": ("data_source", "cluster"),
     "/workloads/{uid}/metrics/data": (*_POINTS, *_CURVES, *_PAGES, "cluster", "format"),
     "/workloads/{uid}/metrics/iteration-times": (*_POINTS, *_CURVES, *_PAGES, "cluster", "format"),

@@ -118,7 +118,7 @@ def metric_names(request: Request) -> tuple[str, ...] | None:
     """The metrics asked for, None for all; a parameter that is repeated is one literal name each time."""
     given = request.query_params.getlist("metrics")
     if len(given) > 1:
-        return tuple(dict.fromkeys(name for name in given if name))
+        return tuple(dict.fromkeys(given))
     return split_names(given[0] if given else "")
 
 
@@ -257,9 +257,12 @@ def point_query_of(request: Request, uid: str) -> PointQuery:
 
 
 def curve_options(request: Request, query: PointQuery) -> CurveOptions:
-    """`buckets`, `smooth` and `group_by`. Raises BadRequest for what does not go together."""
+    """`buckets`, `smooth`, `percentiles` and `group_by`. Raises BadRequest for what does not go together."""
     buckets = integer(request, "buckets", minimum=3, maximum=MOST_BUCKETS)
     smooth = share(request, "smooth")
+    percentiles = request.query_params.get("percentiles", "").strip()
+    if percentiles not in ("", "true", "false"):
+        raise BadRequest(f"percentiles must be true or false, not {percentiles[:50]!r}")
     group_by = request.query_params.get("group_by", "").strip()
     if group_by not in ("", "rank"):
         raise BadRequest(f"group_by must be rank, or left out, not {group_by[:50]!r}")
@@ -278,7 +281,7 @@ def curve_options(request: Request, query: PointQuery) -> CurveOptions:
         raise BadRequest(f"buckets does not go with {' and '.join(given)}; leave one of them out")
     if group_by and (query.limit is not None or "rank" in query.fields):
         raise BadRequest("group_by=rank does not go with limit or fields=rank; ask for one rank with rank=0")
-    return CurveOptions(buckets, smooth, bool(group_by))
+    return CurveOptions(buckets, smooth, bool(group_by), percentiles != "false")
 
 
 def ensure_answerable(store: Store, query: PointQuery, format_: str, columns: Sequence[str] = ()) -> None:

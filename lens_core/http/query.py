@@ -23,6 +23,7 @@ from .errors import JSON, json_response
 from .exports import ExportRoutes
 from .grafana import GrafanaRoutes
 from .headline import with_headline_loss
+from .over_ranks import CurvesOverRanks, with_summaries
 from .parameters import (
     Format,
     answer_format,
@@ -165,13 +166,19 @@ class QueryRoutes:
     async def _points(
         self, request: Request, query: PointQuery, points: Points, more: Mapping[str, Any] | None = None
     ) -> Response:
-        options = curve_options(request, query)
+        options, wanted = curve_options(request, query), answer_format(request)
+        over_ranks = CurvesOverRanks()
         if self._is_elsewhere(request) or options.is_plain:
+            if query.max_points is not None and wanted == "json":
+                query = with_summaries(query, query.max_points)
             found = as_columns(_nothing()) if self._is_elsewhere(request) else points(query)
-            return await self._answer_points(query, answer_format(request), found, more)
-        curves = self._curves(query, points, options)
-        tail = (lambda: {"series": curves.series}) if curves.has_series else None
-        return await self._answer_points(query, answer_format(request), curves.pieces(), more, curves.columns, tail)
+            return await self._answer_points(query, wanted, over_ranks.noted(found), more, (), over_ranks.described)
+        curves = self._curves(query, lambda asked: over_ranks.noted(points(asked)), options)
+
+        def describe_curves() -> dict[str, Any]:
+            return {**({"series": curves.series} if curves.has_series else {}), **over_ranks.described()}
+
+        return await self._answer_points(query, wanted, curves.pieces(), more, curves.columns, describe_curves)
 
     def _curves(self, query: PointQuery, points: Points, options: CurveOptions) -> Curves:
         try:

@@ -7,14 +7,15 @@ import math
 import re
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ..base.errors import BadRequest
-from ..model.queries import EventRow, PointQuery, RunSummary, WorkloadDetail
-from ..plugin_api.overview import line_of, state_of
+from ..model.queries import EventRow, PointColumns, PointQuery, RunSummary, RunValues, WorkloadDetail
+from ..plugin_api.overview import SILENT_AFTER_MS, line_of, state_of
 from ..plugin_api.store import Store
 from .parameters import ensure_answerable
 from .point_text import special_name
@@ -23,7 +24,8 @@ MOST_METRICS = 40
 MOST_FILTERS = 20
 _ALL_ITERATIONS = 2**53
 _MOST_KEPT = 500
-_AT_ONCE = 4
+_AT_ONCE = 4  # workloads whose values are computed from points
+_MOST_RANKS = 64  # that are looked for the last value of a curve, one after the other
 _MOST_EVENTS = 1000
 _FILTER = re.compile(r"\s*([^=!<>~]+?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*")
 # The names of metrics of which more is better; of all others the lowest value is the best.
@@ -120,26 +122,23 @@ class RunTable:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, tuple[str, list[_RunFacts]]] = OrderedDict()
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turn = asyncio.Lock()
 
     async def run_rows(self, store: Store, uids: Sequence[str]) -> list[RunRow]:
         """All rows of these workloads."""
-        found = await asyncio.gather(*(self._facts(store, uid) for uid in uids))
+        async with self._turn:
+            # The versions come first: a write in between makes rows that are newer than theirs.
+            versions = await store.versions_of(uids)
+            changed = [uid for uid in uids if uid not in self._kept or self._kept[uid][0] != versions[uid]]
+            made = await _facts_of(store, changed) if changed else {}
+            found = [made[uid] if uid in made else self._kept[uid][1] for uid in uids]
+            for uid, facts in made.items():
+                self._kept[uid] = versions[uid], facts
+                self._kept.move_to_end(uid)
+            while len(self._kept) > _MOST_KEPT:
+                self._kept.popitem(last=False)
         now_ms = round(time.time() * 1000)
         return [facts.row(now_ms) for of_workload in found for facts in of_workload]
-
-    async def _facts(self, store: Store, uid: str) -> list[_RunFacts]:
-        async with self._turns:
-            version = await store.version(uid)
-            kept = self._kept.get(uid)
-            if kept is not None and kept[0] == version:
-                return kept[1]
-            found = await _facts_of(store, uid)
-        self._kept[uid] = version, found
-        self._kept.move_to_end(uid)
-        while len(self._kept) > _MOST_KEPT:
-            self._kept.popitem(last=False)
-        return found
 
 
 class _RunFacts(NamedTuple):
@@ -171,69 +170,149 @@ class _RunFacts(NamedTuple):
         )
 
 
-async def _facts_of(store: Store, uid: str) -> list[_RunFacts]:
-    detail = await store.workload(uid)
-    if detail is None:
-        return []
+async def _facts_of(store: Store, uids: Sequence[str]) -> dict[str, list[_RunFacts]]:
+    """The runs of workloads; none of one that nobody knows."""
+    details = await store.workloads_of(uids)
+    known = list(details)
+    events = await store.events_of(known, limit=_MOST_EVENTS)
+    evidence = await store.evidence_of(known)
+    values = dict(await store.run_values(known, most=MOST_METRICS))
+    missing = [uid for uid in known if uid not in values]
+    for first in range(0, len(missing), _AT_ONCE):
+        some = missing[first : first + _AT_ONCE]
+        values.update(
+            zip(some, await asyncio.gather(*(_values_of_points(store, details[uid]) for uid in some)), strict=True)
+        )
+    return {
+        uid: _runs_of(details[uid], events[uid], _configurations(evidence[uid]), values[uid]) if uid in details else []
+        for uid in uids
+    }
+
+
+def _runs_of(
+    detail: WorkloadDetail,
+    events: Sequence[EventRow],
+    configs: Mapping[str, dict[str, Any]],
+    values: Mapping[str, RunValues],
+) -> list[_RunFacts]:
     by_run: dict[str, list[RunSummary]] = {}
     for run in detail.runs:
         by_run.setdefault(run.run_id, []).append(run)
-    events = await store.events(uid, limit=_MOST_EVENTS)
-    configs = _configurations(await store.evidence(uid))
-    values = await _values_of(store, uid)
+    events_of: dict[str, list[EventRow]] = {}
+    for event in events:
+        events_of.setdefault(event.run_id, []).append(event)
     found = []
+    newest = max((run.last_seen for run in detail.runs), default=0)
     for run_id, runs in by_run.items():
-        of_run = [event for event in events if len(by_run) == 1 or event.run_id == run_id]
-        last, best = values.get(run_id, ({}, {}))
-        found.append(_RunFacts(detail, runs, of_run, configs.get(run_id) or configs.get("", {}), last, best))
+        of_run = list(events) if len(by_run) == 1 else events_of.get(run_id, [])
+        if run_id and len(by_run) > 1 and max(run.last_seen for run in runs) >= newest - SILENT_AFTER_MS:
+            # A stall that names no run is of all that logged until then.
+            shared = [event for event in events_of.get("", []) if event.type in ("stalled", "resumed")]
+            of_run = sorted([*of_run, *shared], key=lambda event: -event.timestamp)
+        config = configs.get(run_id) or configs.get("", {})
+        last, best = _last_and_best(values.get(run_id))
+        found.append(_RunFacts(detail, runs, of_run, config, last, best))
     return found
+
+
+def _last_and_best(values: RunValues | None) -> tuple[dict[str, float | str], dict[str, float]]:
+    if values is None:
+        return {}, {}
+    last = {name: value if math.isfinite(value) else special_name(value) for name, value in values.last.items()}
+    best = {name: value for name, value in values.lowest.items() if not _more_is_better(name)}
+    return last, best | {name: value for name, value in values.highest.items() if _more_is_better(name)}
+
+
+@lru_cache(4096)
+def _more_is_better(name: str) -> bool:
+    return _MORE_IS_BETTER.search(name.lower()) is not None
 
 
 def _configurations(evidence: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """The configuration of each run, flat; evidence newest first, and the newest holds."""
     found: dict[str, dict[str, Any]] = {}
     for item in reversed(evidence):
-        facts = item.get("facts") or {}
-        wandb = facts.get("wandb")
-        config = (wandb.get("config") if isinstance(wandb, Mapping) else None) or facts.get("config")
-        if isinstance(config, Mapping):
-            _merge_flat(config, "", found.setdefault(item.get("run_id") or "", {}))
+        if config := config_in(item.get("facts") or {}):
+            merge_flat(config, "", found.setdefault(item.get("run_id") or "", {}))
     return found
 
 
-def _merge_flat(value: Mapping[str, Any], path: str, into: dict[str, Any]) -> None:
+def config_in(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration of a run in the facts of its evidence: as wandb has it, else as another tracker; {} if none."""
+    wandb = facts.get("wandb")
+    config = (wandb.get("config") if isinstance(wandb, Mapping) else None) or facts.get("config")
+    return config if isinstance(config, Mapping) else {}
+
+
+def merge_flat(value: Mapping[str, Any], path: str, into: dict[str, Any]) -> None:
+    """Put the settings of a nested configuration into a flat one: `model.width`."""
     for key, item in value.items():
         name = f"{path}.{key}" if path else str(key)
         if isinstance(item, Mapping):
-            _merge_flat(item, name, into)
+            merge_flat(item, name, into)
         else:
             into[name] = item
 
 
-async def _values_of(store: Store, uid: str) -> dict[str, tuple[dict[str, float | str], dict[str, float]]]:
-    """The last and the best value of each metric of each run."""
+class _Curve(NamedTuple):
+    run_id: str
+    name: str
+    data_source: str
+    attempt: int
+
+    @classmethod
+    def of_piece(cls, piece: PointColumns) -> _Curve:
+        """The curve that a piece is of."""
+        return cls(piece.run_id, piece.metric_name, piece.data_source, piece.attempt)
+
+
+async def _values_of_points(store: Store, detail: WorkloadDetail) -> dict[str, RunValues]:
+    """The values of each run of a workload, computed from all of its points."""
+    uid = detail.summary.workload_uid
     metrics = sorted(await store.available_metrics(uid, ""), key=lambda info: (-info.count, info.name))[:MOST_METRICS]
     names = tuple(info.name for info in metrics)
     if not names:
         return {}
-    query = PointQuery(workload_uid=uid, metrics=names, aggregate="min,max,last", interval_iterations=_ALL_ITERATIONS)
+    query = PointQuery(workload_uid=uid, metrics=names, aggregate="min,max", interval_iterations=_ALL_ITERATIONS)
     ensure_answerable(store, query, "json")
-    newest: dict[tuple[str, str], tuple[int, float]] = {}
-    best: dict[str, dict[str, float]] = {}
+    found: dict[str, RunValues] = {}
+    ends: dict[_Curve, tuple[float, float]] = {}  # below iteration 0 is an interval of its own
     async for piece in store.metric_columns(query):
-        more = _MORE_IS_BETTER.search(piece.metric_name.lower()) is not None
-        choose: Callable[[float, float], float] = max if more else min
-        for kind, at, value in zip(piece.extras["aggregate"], piece.timestamps, piece.values, strict=True):
-            known = best.setdefault(piece.run_id, {})
-            if kind == "last":
-                place = piece.run_id, piece.metric_name
-                newest[place] = max(newest.get(place, (at, value)), (at, value), key=lambda one: one[0])
-            elif kind == ("max" if more else "min") and math.isfinite(value):
-                known[piece.metric_name] = choose(known.get(piece.metric_name, value), value)
-    last: dict[str, dict[str, float | str]] = {}
-    for (run_id, name), (_, value) in newest.items():
-        last.setdefault(run_id, {})[name] = value if math.isfinite(value) else special_name(value)
-    return {run_id: (last.get(run_id, {}), best.get(run_id, {})) for run_id in {*last, *best}}
+        curve = _Curve.of_piece(piece)
+        for kind, value in zip(piece.extras["aggregate"], piece.values, strict=True):
+            low, high = ends.get(curve, (math.inf, -math.inf))
+            ends[curve] = (min(low, value), high) if kind == "min" else (low, max(high, value))
+    for (run_id, name, *_), (low, high) in ends.items():
+        values = found.setdefault(run_id, RunValues(last={}, lowest={}, highest={}))
+        if math.isfinite(low):
+            values.lowest[name] = min(values.lowest.get(name, low), low)
+        if math.isfinite(high):
+            values.highest[name] = max(values.highest.get(name, high), high)
+    newest: dict[tuple[str, str], int] = {}
+    for curve, (at, value) in (await _last_points(store, detail, ends)).items():
+        if at > newest.get(curve[:2], at - 1):
+            newest[curve[:2]] = at
+            found[curve.run_id].last[curve.name] = value
+    return found
+
+
+async def _last_points(
+    store: Store, detail: WorkloadDetail, curves: Iterable[_Curve]
+) -> dict[_Curve, tuple[int, float]]:
+    """Time and value of the last point of each curve, of the lowest rank that has it."""
+    found: dict[_Curve, tuple[int, float] | None] = dict.fromkeys(curves)
+    ranks = sorted({-1 if run.rank is None else run.rank for run in detail.runs})[:_MOST_RANKS]
+    for rank in (*ranks, None):
+        names = tuple({curve.name: None for curve, point in found.items() if point is None})
+        if not names:
+            break
+        query = PointQuery(workload_uid=detail.summary.workload_uid, metrics=names, rank=rank, last=1)
+        ensure_answerable(store, query, "json")
+        async for piece in store.metric_columns(query):
+            curve = _Curve.of_piece(piece)
+            if curve in found and found[curve] is None:
+                found[curve] = piece.timestamps[-1], piece.values[-1]
+    return {curve: point for curve, point in found.items() if point is not None}
 
 
 def arrange_rows(

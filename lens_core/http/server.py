@@ -39,6 +39,9 @@ def bind(address: str) -> socket.socket:
             f"cannot listen on {address}: {error.strerror or error}{_why(error, port)}; choose another with --listen,"
             " or with server.listen in the configuration"
         ) from None
+    # Linux lets several sockets with SO_REUSEADDR have one port until one of them listens, which comes seconds later,
+    # and uvloop does not tell that listening failed. Without the option the port is ours alone from here on.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     return listener
 
 
@@ -133,6 +136,9 @@ class HttpServer:
 
     async def start(self) -> None:
         """Begin to answer."""
+        # Connections inherit the option; with it they do not keep the next daemon from the port once they are closed.
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._listener.listen(BACKLOG)
         is_uvloop = type(asyncio.get_running_loop()).__module__.startswith("uvloop")
         looks = ACCEPTS_PER_ROUND if is_uvloop else 1
         listeners = [self._listener, *(self._listener.dup() for _ in range(looks - 1))]

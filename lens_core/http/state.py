@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,12 @@ from ..base.errors import Unavailable
 from ..base.process import MemoryRelease
 from ..base.self_metrics import SelfMetrics
 from ..detection.detectors import EvidenceRules
+from ..detection.log_lines.log_tails import LogTails
 from ..directory.directory import Directory
 from ..pipeline.tap import Tap
 from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Gate, Sink, Source
+from ..plugin_api.siblings import Siblings
 from ..plugin_api.store import Store
 from ..plugin_host.guard import Guard
 from .sessions import Sessions
@@ -38,14 +40,17 @@ class ApiState:
     replay: Callable[[str], Any]
     dead_letters: Callable[[str], Any] | None = None
     erase: Callable[[str, str | None], Awaitable[Mapping[str, int]]] | None = None
+    cluster_status: Callable[[], Awaitable[Any]] | None = None
     store: Store | None = None
     store_problem: Callable[[], str] = lambda: ""
     guards: Mapping[str, Guard] = field(default_factory=dict)
     rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
+    log_tails: Iterable[LogTails] = ()
     sinks: Sequence[Sink] = ()
     analyzers: Sequence[Analyzer] = ()
     api_gate: Gate | None = None
     directory_file: Path | None = None
+    siblings_of: Callable[[str], Siblings] = lambda kind: Siblings()
     tap: Tap = field(default_factory=Tap)
     session_file: Path | None = None
     share_logins: Callable[[], Awaitable[None]] | None = None

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from ..base.errors import BadRequest
 from ..base.redaction import hide
 from .auth import require_role
 from .errors import json_response
@@ -58,10 +59,20 @@ class StatusRoutes:
         return Response(self._state.metrics.exposition(), media_type=PROMETHEUS_TEXT)
 
     async def get_status(self, request: Request) -> Response:
-        """Every component: its state, rates, lag and last error."""
+        """Every component: its state, rates, lag and last error, of all daemons of a cluster together.
+
+        `scope=daemon` is for the daemon that is asked alone.
+        """
         require_role(request, self._state, "read")
+        scope = request.query_params.get("scope", "cluster")
+        if scope not in ("cluster", "daemon"):
+            raise BadRequest(f"scope {scope!r} is not one of cluster, daemon")
+        if scope == "cluster" and self._state.cluster_status is not None:
+            status = await self._state.cluster_status()
+        else:
+            status = self._state.status()
         # Last errors are in the words of drivers and of other servers, which may quote what they were sent.
-        return json_response(_hide_in_texts(msgspec.to_builtins(self._state.status())))
+        return json_response(_hide_in_texts(msgspec.to_builtins(status)))
 
     async def dead_letters(self, request: Request) -> Response:
         """Why sinks refused records, with how many; `sink` names one sink, without it all."""

@@ -45,8 +45,9 @@ class StreamRoutes:
         """New points and events as server-sent events; `metrics`, `data_source`, `run_id`, `attempt` choose.
 
         `points` carries `{"points": […]}`, a point of an iteration that was sent before replaces it; `event` is one
-        event; `changed` says that rows of the past were written. An id is where to go on (`Last-Event-ID`, or
-        `cursor`); without one the stream begins now. 404 for a `cluster` that is another one.
+        event; `changed` says that rows of the past were written, `left_out` how many rows are not sent. An id is where
+        to go on (`Last-Event-ID`, or `cursor`); without one the stream begins now. 404 for a `cluster` that is another
+        one.
         """
         require_role(request, self._state, "read")
         if is_elsewhere(request, self._state.cluster_name):
@@ -117,6 +118,8 @@ def _encoded(news: News) -> bytes:
     points = b",".join(encode_points(piece.points()) for piece in news.points if len(piece))
     if points:
         found.append(b'event: points\ndata: {"points":[%b]}\n\n' % points)
+    if news.left_out:
+        found.append(b'event: left_out\ndata: {"rows":%d}\n\n' % news.left_out)
     found += [b"event: event\ndata: %b\n\n" % msgspec.json.encode(event) for event in news.events]
     if found:
         found[-1] = b"id: %b\n%b" % (news.cursor.encode(), found[-1])

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from ..base.errors import LensError
+from ..base.data_dir import give_to_owner_of
+from ..base.errors import LensError, Unavailable
 from ..base.redaction import Secret
 
 ROLES = ("ingest", "read", "admin")
+_RETRY_SECONDS = 10.0
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -39,16 +41,22 @@ class TokenStore:
         self._tokens: list[Token] = []
 
     def all(self) -> list[Token]:
-        """All tokens, oldest first."""
+        """All tokens, oldest first. Raises Unavailable where the file cannot be read."""
         try:
             status = self._path.stat()
+            seen = (status.st_mtime_ns, status.st_size)
+            if seen != self._seen:
+                self._tokens = msgspec.json.decode(self._path.read_bytes(), type=list[Token])
+                self._seen = seen
         except FileNotFoundError:
             self._seen, self._tokens = None, []
-            return []
-        seen = (status.st_mtime_ns, status.st_size)
-        if seen != self._seen:
-            self._tokens = msgspec.json.decode(self._path.read_bytes(), type=list[Token])
-            self._seen = seen
+        except OSError as error:
+            text = f"tokens.json of the data directory cannot be read ({error.strerror})"
+            text += "; it must belong to the daemon's user"
+            raise Unavailable(text, retry_after_seconds=_RETRY_SECONDS) from None
+        except msgspec.DecodeError:
+            text = "tokens.json of the data directory is damaged; restore it, or remove it and create the tokens again"
+            raise Unavailable(text, retry_after_seconds=_RETRY_SECONDS) from None
         return self._tokens
 
     def create_token(self, name: str, role: str) -> str:
@@ -82,14 +90,19 @@ class TokenStore:
         return role
 
     def _save_tokens(self, tokens: list[Token]) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_suffix(".new")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(tokens)))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = self._path.with_suffix(".new")
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                give_to_owner_of(self._path.parent, descriptor)
+                file.write(msgspec.json.format(msgspec.json.encode(tokens)))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self._path)
+        except OSError as error:
+            text = f"{self._path} cannot be written: {error.strerror}; run this as root or as the daemon's user"
+            raise LensError(text) from None
 
 
 def _hash(text: str) -> str:

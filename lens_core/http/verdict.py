@@ -95,18 +95,18 @@ class VerdictFacts(msgspec.Struct, frozen=True, kw_only=True):
         advice = advise([failure for failure, _ in failures], restart_count=restarts) if failures else None
         cause = None
         if advice is not None:
-            cause = _first_cause(advice, failures)
+            cause = first_cause(advice, failures)
         elif state in _TROUBLE:
             cause = self._newest_trouble(state)
         last = _last_iteration(self.runs)
-        checkpoint = _last_checkpoint(self.events, last)
+        checkpoint = last_checkpoint(self.events, last)
         lost = None
         if state == "failed" and last is not None and checkpoint is not None and checkpoint.iteration is not None:
             lost = max(0, last - checkpoint.iteration)
         found = WorkloadVerdict(
             state=state,
             summary="",
-            reason="" if cause is None else _capitalise(_cause_text(cause)),
+            reason="" if cause is None else _capitalise(cause_text(cause)),
             cause=cause,
             action=None if advice is None else advice.decision.name,
             advice="" if advice is None else advice.reason,
@@ -133,7 +133,7 @@ class VerdictFacts(msgspec.Struct, frozen=True, kw_only=True):
         return _cause_of(event, "", evidence, rank)
 
 
-def _first_cause(advice: Advice, failures: Sequence[tuple[RankFailure, EventRow]]) -> FirstCause:
+def first_cause(advice: Advice, failures: Sequence[tuple[RankFailure, EventRow]]) -> FirstCause:
     """The earliest failure that tells the advice's cause; failures oldest first."""
     of_rank = [pair for pair in failures if pair[0].rank == advice.rank] or failures
     telling = [pair for pair in of_rank if advice.evidence and advice.evidence[:80] in pair[0].message] or of_rank
@@ -168,11 +168,12 @@ def _last_iteration(runs: Sequence[RunSummary]) -> int | None:
 
 
 def last_logged(line: Overview) -> int:
-    """The time of the newest row or state event of a job, in ms; reports about it do not count."""
-    return max(line.last_row or 0, line.event_at or 0) or line.summary.last_seen
+    """The time of the newest row or state event of a job, in ms; reports about it and its stall do not count."""
+    told = 0 if line.event == "stalled" else line.event_at or 0  # Lens says that, not the job
+    return max(line.last_row or 0, told) or line.summary.last_seen
 
 
-def _last_checkpoint(events: Sequence[EventRow], last_iteration: int | None) -> Checkpoint | None:
+def last_checkpoint(events: Sequence[EventRow], last_iteration: int | None) -> Checkpoint | None:
     """The newest checkpoint that is not behind what was logged; events newest first."""
     for event in events:
         if event.type in _CHECKPOINTS and (
@@ -204,7 +205,8 @@ def _state_text(verdict: WorkloadVerdict) -> str:
     return f"{verdict.state}{where}"
 
 
-def _cause_text(cause: FirstCause) -> str:
+def cause_text(cause: FirstCause) -> str:
+    """Say a first cause in words: `out of device memory on rank 11, gpu-node-18`."""
     words = _CAUSES.get(cause.cause, cause.cause.replace("_", " "))
     if cause.cause in ("", "unknown"):
         words = cause.type.replace("_", " ")

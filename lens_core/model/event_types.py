@@ -30,5 +30,6 @@ EVENT_TYPES = frozenset(
         "loss_not_finite",
         "epoch_started",
         "rank_report",
+        "device_error",
     }
 )

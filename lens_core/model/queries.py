@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from .records import Origin
+
 # Fields of a stored row that describe it; never metrics (seed 000, 3.2.1). A user's metric of such a name, or of one
 # with underscores before it, is stored with one more underscore in front.
 METADATA_FIELDS = frozenset({"step", "run_id", "source", "history", "created_at", "updated_at"})
@@ -17,6 +19,20 @@ METADATA_FIELDS = frozenset({"step", "run_id", "source", "history", "created_at"
 # Under what `lens doctor --send` sends its row. A store answers for it as for every other, and lists it only where it
 # is searched for: it is no training.
 PROBE_WORKLOAD = "lens-doctor"
+
+# Under what a store keeps measurements, as if machines were workloads: `lens-measured/node/NAME` answers like any uid,
+# and is in no list.
+MEASURED_PREFIX = "lens-measured/"
+
+
+def measured_uid(origin: Origin) -> str:
+    """The uid under which the measurements of an origin are stored: of its node, else of its workload or pod."""
+    if origin.node:
+        return f"{MEASURED_PREFIX}node/{origin.node}"
+    if origin.workload_uid:
+        return f"{MEASURED_PREFIX}workload/{origin.workload_uid}"
+    pod = origin.pod_uid or (f"{origin.namespace}/{origin.pod_name}" if origin.pod_name else "")
+    return f"{MEASURED_PREFIX}pod/{pod}" if pod else f"{MEASURED_PREFIX}elsewhere"
 
 
 def stored_name(metric: str) -> str:
@@ -43,9 +59,16 @@ class PointQuery(msgspec.Struct, frozen=True, kw_only=True):
     `max_points`: at most so many of each metric, the lowest and highest of each part of its range among them.
     `last`: the last so many of each metric and run. `aggregate` with `interval_ms` or `interval_iterations`: one point
     for each interval; an Aggregate or a percentile (`p95`), several with commas between (`aggregates`).
-    `is_across_runs`: of all runs together, and of the workloads `others`, too. `is_descending`: within each metric the
-    last point comes first. `fields`: what is answered beside each point. `limit`: at most so many in all; `cursor` is
-    what the answer before gave as `next_cursor`. A store answers what is not in its `point_options` with an error.
+    `is_across_runs`: of all runs together, and of the workloads `others`, too. `is_by_workload`: of the runs of each of
+    these workloads together, where the run of a piece is the workload's uid; since 1.3. `is_descending`: within each
+    metric the last point comes first. `fields`: what is answered beside each point. `limit`: at most so many in all;
+    `cursor` is what the answer before gave as `next_cursor`. `over_ranks`: of a curve with very many ranks the store
+    may answer with at most so many summaries over them (`min`, `max`, `count`, `not_finite` and `lowest_rank` in the
+    extras, the mean as value) in place of points; since 1.3. `over_parts`: of a curve with
+    many more points the store may answer parts of it in their place, enough for so many buckets: points that follow
+    each other (`steps`, `count`, `not_finite`, `min`, `max` and `last` in the extras, the mean of the finite ones as
+    value, iteration and time of the last). No iteration is in two of them, and the first and the last point of the
+    curve stand for themselves; since 1.3. A store answers what is not in its `point_options` with an error.
     """
 
     workload_uid: str
@@ -63,10 +86,13 @@ class PointQuery(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str = ""
     interval_iterations: int | None = None
     is_across_runs: bool = False
+    is_by_workload: bool = False
     others: tuple[str, ...] = ()
     last: int | None = None
     is_descending: bool = False
     fields: tuple[PointField, ...] = ()
+    over_ranks: int | None = None
+    over_parts: int | None = None
 
     @property
     def sources(self) -> list[str]:
@@ -86,6 +112,7 @@ class PointQuery(msgspec.Struct, frozen=True, kw_only=True):
             "several aggregates": len(self.aggregates) > 1,
             "interval of iterations": self.interval_iterations is not None,
             "across": self.is_across_runs,
+            "by workload": self.is_by_workload,
             "last": self.last is not None,
             "order": self.is_descending,
             "fields": bool(self.fields),
@@ -317,10 +344,22 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
 
 
+class RunValues(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of the metrics of one run: the lowest and the highest finite one, and the newest, which may be NaN.
+
+    Of several ranks that log a metric the newest is that of the lowest. Since 1.3.
+    """
+
+    last: dict[str, float]
+    lowest: dict[str, float]
+    highest: dict[str, float]
+
+
 class News(msgspec.Struct, frozen=True, kw_only=True):
     """The points and events since a cursor, and the cursor from which to go on.
 
-    `changed` says that rows of the past were written; `more` that there was more than fits into one answer.
+    `changed` says that rows of the past were written; `more` that there was more than fits into one answer. `left_out`
+    is the number of rows that neither this answer nor the next will have. Since 1.3.
     """
 
     points: list[PointColumns]
@@ -328,3 +367,4 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str
     changed: bool = False
     more: bool = False
+    left_out: int = 0

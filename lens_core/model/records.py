@@ -71,6 +71,7 @@ class StepMetrics(Record, frozen=True, kw_only=True, tag="step_metrics"):
     about one key: the highest wins, one that was seen before changes nothing. Microseconds since the epoch serve
     where the producer has no counter of its own. `values` may hold NaN and infinities. `tags` are per metric.
     `echo_of` names what the row repeats: the framework in whose logging the tracker was called, or another data source.
+    A collector that reads what a tracker was told names the row's own: the job may have sent the same row itself.
     """
 
     data_source: str
@@ -195,8 +196,12 @@ class Pod(Record, frozen=True, kw_only=True, tag="pod"):
     devices: Annotated[list[Device], Meta(max_length=ranges.MAX_DEVICES)] = []
 
 
+# The data_type of the last lines of a log, which are stored when something is wrong with their job.
+LOG_TAIL = "LOG_TAIL"
+
+
 class Diagnosis(Record, frozen=True, kw_only=True, tag="diagnosis"):
-    """One report of a diagnosis collector: TRAINING_LOG, XPU_TIMER_METRIC or STACK_TRACE."""
+    """One report of a diagnosis collector (TRAINING_LOG, XPU_TIMER_METRIC or STACK_TRACE), or a LOG_TAIL."""
 
     data_type: str
     data_content: str

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
-from ..base.errors import Overloaded
+from ..base.errors import Overloaded, Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..delivery.erasure import Erasure
 from ..delivery.ledger import Ledger, LedgerStatus
@@ -130,6 +131,10 @@ class Intake(ABC):
     async def submit(self, records: Sequence[Record], reservation: Reservation | None = None) -> None:
         """Return when the log holds the records. Raises Overloaded when it cannot take them now."""
 
+    def sinks_awaited(self, store: Sink | None) -> list[str]:
+        """The names of the sinks whose answer a deletion awaits: the store's, every one's without a store."""
+        return [slot.name for slot in self.slots if store is None or slot.sink is store]
+
     @abstractmethod
     async def erase_records(self, erasure: Erasure, deadline_seconds: float, store: Sink | None = None) -> Erased:
         """Keep what waits of a deleted workload or run from all sinks. Raises Unavailable."""
@@ -170,6 +175,22 @@ class Intake(ABC):
         self.ledger.count("received", len(records))
         self.ledger.count("filtered", len(records) - wanted)
         self.ledger.drop("spool_full", wanted)
+
+    async def settle_senders(self, deadline_seconds: float, awaited: Collection[str]) -> None:
+        """Return when what sinks have answered is committed, and what is being sent to those that are `awaited`.
+
+        Raises Unavailable when that does not come within the deadline.
+        """
+        settling = [
+            asyncio.ensure_future(sender.settle(waits_for_answer=sender.slot.name in awaited))
+            for sender in self.senders
+        ]
+        if settling:
+            _, late = await asyncio.wait(settling, timeout=deadline_seconds)
+            for task in late:
+                task.cancel()
+            if late:
+                raise Unavailable("a sink is still storing what was sent before; delete again", retry_after_seconds=5)
 
     def _select(self, records: Sequence[Record]) -> list[Record]:
         return select_records(self.entrance, records)

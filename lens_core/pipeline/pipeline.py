@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ..base.errors import Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..delivery.dead_letters import DeadLetters
 from ..delivery.erasure import Erasure
@@ -207,16 +206,7 @@ class Pipeline(Intake):
         async for records in self.spool.waiting_records():
             waiting += sum(map(erasure.covers, records))
         await self.spool.erase_batches(erasure)
-        settling = [
-            asyncio.ensure_future(sender.settle(waits_for_answer=store is None or sender.slot.sink is store))
-            for sender in self.senders
-        ]
-        if settling:
-            _, late = await asyncio.wait(settling, timeout=deadline_seconds)
-            for task in late:
-                task.cancel()
-            if late:
-                raise Unavailable("a sink is still storing what was sent before; delete again", retry_after_seconds=5)
+        await self.settle_senders(deadline_seconds, self.sinks_awaited(store))
         return Erased(waiting, await self.dead_letters.erase_letters(erasure))
 
     async def _end_jobs(self, processor: RecordProcessor, erasure: Erasure) -> None:

@@ -9,20 +9,47 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from fnmatch import fnmatchcase
+from typing import Protocol, TypeVar
+
+import msgspec
 
 from ..base.errors import TooManyRequests
-from ..model.records import Origin, Record
+from ..delivery.sending.policy import is_set_within
+from ..model.records import Origin, Record, kind_of
 
 MAX_LISTENERS = 200
-Wanted = Callable[[str, Record], bool]
+# Of one listener, between two looks.
+MAX_KEPT_RECORDS = 2000
+MAX_CHANGED_NAMES = 500
 
 
 # Publishing happens in the event loop: that a submission is large and many listen may not hold it.
 _MOST_LOOKED_AT = 10_000
 _LEAST_LOOKED_AT = 50
+
+
+class RecordSelection(msgspec.Struct, frozen=True, array_like=True):
+    """The records that a live view shows: names with * and ?; no kinds are all kinds."""
+
+    pipeline: str = "*"
+    workload: str = "*"
+    kinds: Sequence[str] = ()
+
+    def is_wanted(self, pipeline: str, record: Record) -> bool:
+        """Whether a record of a pipeline is shown."""
+        if self.kinds and kind_of(record) not in self.kinds:
+            return False
+        if self.pipeline != "*" and not fnmatchcase(pipeline, self.pipeline):
+            return False
+        return self.workload == "*" or _is_of(record, self.workload)
+
+
+def _is_of(record: Record, workload: str) -> bool:
+    origin = record.origin
+    return any(fnmatchcase(name, workload) for name in (subject_name(origin), origin.pod_name) if name)
 
 
 class Listener(ABC):
@@ -31,6 +58,13 @@ class Listener(ABC):
     def __init__(self) -> None:
         self._something = asyncio.Event()
         self.closed = False
+        self.silent: Sequence[str] = ()
+
+    def note_silent(self, daemons: Sequence[str]) -> None:
+        """Note the other daemons of the cluster whose records may be missing."""
+        if list(daemons) != list(self.silent):
+            self.silent = daemons
+            self._something.set()
 
     @abstractmethod
     def receive_records(self, pipeline: str, records: Sequence[Record]) -> None:
@@ -46,10 +80,7 @@ class Listener(ABC):
 
     async def wait(self, seconds: float) -> None:
         """Wait for something, at most so long."""
-        try:
-            await asyncio.wait_for(self._something.wait(), seconds)
-        except asyncio.TimeoutError:
-            return
+        await is_set_within(seconds, self._something)
 
     def _clear_signal(self) -> None:
         if not self.closed:
@@ -59,16 +90,17 @@ class Listener(ABC):
 class RecordListener(Listener):
     """Keeps the newest records that are wanted, with their pipeline; `dropped` counts those that it had to let go."""
 
-    def __init__(self, wanted: Wanted, max_records: int) -> None:
+    def __init__(self, selection: RecordSelection, max_records: int) -> None:
         super().__init__()
-        self._wanted = wanted
+        self.selection = selection
         self._kept: deque[tuple[str, Record]] = deque(maxlen=max_records)
         self.dropped = 0
 
     def receive_records(self, pipeline: str, records: Sequence[Record]) -> None:
         """Keep what is wanted."""
+        is_wanted = self.selection.is_wanted
         for record in records:
-            if self._wanted(pipeline, record):
+            if is_wanted(pipeline, record):
                 self.dropped += len(self._kept) == self._kept.maxlen
                 self._kept.append((pipeline, record))
                 self._something.set()
@@ -104,6 +136,13 @@ class ChangeListener(Listener):
         if self._names:
             self._something.set()
 
+    def receive_subjects(self, names: Sequence[str]) -> None:
+        """Note subjects by name."""
+        for name in names[: max(0, self._max_names - len(self._names))]:
+            self._names[name] = None
+        if self._names:
+            self._something.set()
+
     def drain_subjects(self) -> list[str]:
         """Return the subjects whose records came since the last call."""
         taken = list(self._names)
@@ -115,12 +154,25 @@ class ChangeListener(Listener):
 L = TypeVar("L", bound=Listener)
 
 
+class Relay(Protocol):
+    """Brings what passes through other daemons to listeners."""
+
+    def begin_following(self, listener: Listener) -> None:
+        """Bring it to this listener, too."""
+        ...
+
+    def end_following(self, listener: Listener) -> None:
+        """The listener has gone."""
+        ...
+
+
 class Tap:
     """Passes records from pipelines to listeners; all of it in the daemon's event loop."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
         self._closed = False
+        self.relay: Relay | None = None
 
     def publish(self, pipeline: str, records: Sequence[Record]) -> None:
         """Let everybody hear what a pipeline has taken: together they look at so many records, however many come."""
@@ -142,7 +194,20 @@ class Tap:
 
     @contextmanager
     def listening(self, listener: L) -> Iterator[L]:
-        """The listener hears everything while this context lasts."""
+        """The listener hears everything while this context lasts, in a cluster also from the other daemons."""
+        with self.listening_here(listener):
+            relay = self.relay
+            if relay is not None and not listener.closed:
+                relay.begin_following(listener)
+            try:
+                yield listener
+            finally:
+                if relay is not None:
+                    relay.end_following(listener)
+
+    @contextmanager
+    def listening_here(self, listener: L) -> Iterator[L]:
+        """The listener hears what passes through this daemon while this context lasts."""
         if self._closed:
             listener.close()
         self._listeners.append(listener)

@@ -36,10 +36,12 @@ from prometheus_client import Counter, Gauge, Histogram
 from ..base.deprecation import former_name
 from ..base.errors import RequestError
 from ..base.self_metrics import SelfMetrics
+from ..base.setting_types import required_fields
 from ..directory.directory import Directory
 from ..model.processing import Verdict
 from ..model.records import AnyRecord, Evidence, Record, StepMetrics
 from .log_formats import EventPattern, LogFormat, Mark, Table
+from .siblings import Siblings
 from .sink_answers import Answer, Batch, BatchLimits, Position
 
 if TYPE_CHECKING:  # it is made of a store, and so of a sink
@@ -61,6 +63,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     `metrics` are Lens' own; a plugin has its own by `counter`, `gauge` and `histogram`, and says by `report_problem`
     what is wrong with it.
     `directory` is who is who in the cluster; a collector that learns about pods tells it.
+    `siblings` are the same component in the other daemons, where several work as one (since 1.3).
     """
 
     name: str
@@ -69,6 +72,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     metrics: SelfMetrics
     cluster: str = "default"
     directory: Directory = msgspec.field(default_factory=Directory)
+    siblings: Siblings = msgspec.field(default_factory=Siblings)
 
     def counter(self, name: str, documentation: str, **labels: str) -> Counter:
         """A counter of the plugin's own (`acme_retries_total`), with the component's name as the label `component`.
@@ -121,8 +125,7 @@ class Component(ABC):
     @classmethod
     def settings_from(cls, environ: Mapping[str, str]) -> Any | None:
         """Settings for `lens collect` without a configuration file; None when the environment does not name them."""
-        required = any(field.required for field in msgspec.structs.fields(cls.Settings))
-        return None if required or issubclass(cls, Sink) else cls.Settings()
+        return None if required_fields(cls.Settings) or issubclass(cls, Sink) else cls.Settings()
 
     async def start(self) -> None:
         """Called before the first use, in the daemon's event loop.

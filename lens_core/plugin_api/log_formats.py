@@ -54,9 +54,10 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
     Every pattern of every detector has a time limit: see docs/write_a_detector.md.
     `joins`: the line names no step; its numbers belong to the next or the previous step of its stream, or its epoch to
     all steps below it that count within one and name none (`epoch`), or the next step of its stream is none, but one
-    from before that is printed once more (`repeats`). `sums_up_epoch`: it is a step, that of its epoch,
-    only where its stream prints no others. `is_alone`: a banner, beside which nothing but prefixes stands on its line;
-    lines that hold more words are not even looked at. `unlabelled` false leaves out keys that nobody knows.
+    from before that is printed once more (`repeats`); `beside` (since API 1.3) is as `previous`, but nothing where no
+    step stands above it. `sums_up_epoch`: it is a step, that of its epoch, only where its stream prints no others.
+    `is_alone`: a banner, beside which nothing but prefixes stands on its line; lines that hold more words are not even
+    looked at. `unlabelled` false leaves out keys that nobody knows.
     `confidence` is how sure such a line makes the framework.
     """
 
@@ -73,7 +74,7 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
     standalone: bool = True
     epoch_base: int = 0
     unlabelled: bool = True
-    joins: Literal["", "next", "previous", "epoch", "repeats"] = ""
+    joins: Literal["", "next", "previous", "beside", "epoch", "repeats"] = ""
     sums_up_epoch: bool = False
     is_alone: bool = False
     confidence: float = 0.6
@@ -86,7 +87,8 @@ class EventPattern(msgspec.Struct, frozen=True, kw_only=True):
 
     Groups of `pattern` become details; `iteration` and `attempt` are numbers, `path` and `reason` texts, others numbers
     where they can be read as one. Where `names_framework` is false the line may come from anybody. With `only_running`
-    the line counts only after steps of a job that no other line has ended: it sums up an end.
+    the line counts only after steps of a job that no other line has ended: it sums up an end. With `only_idle` it
+    counts only while no steps go on: a loop may print it for each epoch.
     """
 
     type: str
@@ -96,6 +98,7 @@ class EventPattern(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float = 0.5
     example: str = ""
     only_running: bool = False
+    only_idle: bool = False
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +123,9 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     `labelled` (since API 1.3): `header` is any line that only stands at the head of such a table, and each row has a
     name and a value, or several pairs of them: `|    loss    | 0.25 |`. All rows of one table are one step: that of the
     row whose name means `iteration`, by `fields` or by the vocabulary. A name that comes again begins another table.
+
+    `by_rank` (since API 1.3): the header is the name of one figure (group `name`) alone, and each row has the `value`
+    of one `rank`. They belong to the step above, as `NAME/rank_RANK`; those of ranks from 512 on are left out.
     """
 
     name: str
@@ -129,6 +135,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     separator: str | None = None
     loose: bool = False
     labelled: bool = False
+    by_rank: bool = False
     fields: Mapping[str, Field] = {}
     loss: Sequence[str] = ("loss",)
     headlines: Mapping[str, Sequence[str]] = {}

@@ -9,8 +9,9 @@ from typing import Any, cast
 
 from ..base.deprecation import former_name
 from ..base.errors import LensError, Unavailable
-from ..model.failures import merge_failures
+from ..model.ends import merge_ends
 from ..model.queries import (
+    MEASURED_PREFIX,
     PROBE_WORKLOAD,
     SHORTEST_SPAN_SECONDS,
     EventRow,
@@ -21,11 +22,13 @@ from ..model.queries import (
     PointColumns,
     PointQuery,
     Progress,
+    RunValues,
     SourceChoice,
     SourceCount,
     WorkloadDetail,
     WorkloadPage,
     as_columns,
+    measured_uid,
     metric_name,
     percentile_of,
     progress_of,
@@ -36,11 +39,13 @@ from ..model.records import Detection, Diagnosis, Origin, Record
 from .components import Sink
 
 __all__ = [
+    "MEASURED_PREFIX",
     "PROBE_WORKLOAD",
     "SHORTEST_SPAN_SECONDS",
     "SourceChoice",
     "Store",
-    "merge_failures",
+    "measured_uid",
+    "merge_ends",
     "metric_name",
     "percentile_of",
     "progress_of",
@@ -56,6 +61,14 @@ class Store(Sink):
     """
 
     point_options: frozenset[str] = frozenset()
+
+    @classmethod
+    def destination(cls, settings: Any) -> str:
+        """Return where it stores, without credentials; the daemons of one cluster must agree. '' is not compared.
+
+        Since 1.3.
+        """
+        return ""
 
     @abstractmethod
     async def metric_sources(self, workload_uid: str) -> list[SourceCount]:
@@ -156,7 +169,7 @@ class Store(Sink):
 
     @abstractmethod
     async def workloads(self, *, search: str = "", limit: int = 100, cursor: str = "") -> WorkloadPage:
-        """The workloads, those seen last first; PROBE_WORKLOAD only where it is searched for."""
+        """The workloads, those seen last first; PROBE_WORKLOAD only where it is searched for, MEASURED_PREFIX never."""
 
     @abstractmethod
     async def workload(self, workload_uid: str) -> WorkloadDetail | None:
@@ -189,6 +202,26 @@ class Store(Sink):
     async def detections_of(self, workload_uids: Sequence[str]) -> dict[str, list[Detection]]:
         """`detections` of each of several workloads; for stores that answer it in one question."""
         return {uid: await self.detections(uid) for uid in workload_uids}
+
+    async def workloads_of(self, workload_uids: Sequence[str]) -> dict[str, WorkloadDetail]:
+        """`workload` of each of several that are known; for stores that answer it in one question. Since 1.3."""
+        found = {uid: await self.workload(uid) for uid in workload_uids}
+        return {uid: detail for uid, detail in found.items() if detail is not None}
+
+    async def events_of(self, workload_uids: Sequence[str], *, limit: int = 1000) -> dict[str, list[EventRow]]:
+        """`events` of each of several workloads; for stores that answer it in one question. Since 1.3."""
+        return {uid: await self.events(uid, limit=limit) for uid in workload_uids}
+
+    async def versions_of(self, workload_uids: Sequence[str]) -> dict[str, str]:
+        """`version` of each of several workloads; for stores that answer it in one question. Since 1.3."""
+        return {uid: await self.version(uid) for uid in workload_uids}
+
+    async def run_values(self, workload_uids: Sequence[str], *, most: int) -> dict[str, dict[str, RunValues]]:
+        """By workload and run the values of the `most` metrics with the most points, as far as the store keeps them.
+
+        Workloads that are missing are computed from their points. Since 1.3.
+        """
+        return {}
 
     async def diagnoses(self, workload_uid: str, *, data_type: str = "") -> list[Diagnosis]:
         """The newest diagnosis reports about a workload, oldest first; '' means all types; none by default."""

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from ..base.errors import LensError
-from ..base.redaction import Secret, hide, passwords_in, remember
+from ..base.redaction import Secret, hide, passwords_in, redact, remember
 
 __all__ = [
     "SplitUrl",
@@ -18,6 +18,7 @@ __all__ = [
     "hide",
     "parse_address",
     "passwords_in",
+    "redact",
     "remember",
     "revealed",
     "separate_login",

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal
 
 import msgspec
 
 from ..base.deprecation import deprecation_in
-from ..base.setting_types import describe_type, field_documentation, field_types, is_secret, split_annotation
+from ..base.setting_types import (
+    describe_type,
+    field_documentation,
+    field_types,
+    is_secret,
+    required_fields,
+    split_annotation,
+)
 from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Collector, Component, Detector, Sink, Source
 from ..plugin_api.store import Store
@@ -85,7 +93,7 @@ class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 def host_keys(component: type[Component]) -> tuple[str, ...]:
     """Return the keys that the host reads itself in the section of a component."""
-    own = {field.encode_name for field in msgspec.structs.fields(component.Settings)} & YIELDING_KEYS
+    own = YIELDING_KEYS.intersection(component.Settings.__struct_encode_fields__)
     return tuple(key for key in HOST_KEYS[kind_of(component)] if key not in own)
 
 
@@ -102,10 +110,11 @@ def summary_of(component: type[Component]) -> str:
 
 def settings_of(component: type[Component]) -> list[SettingInfo]:
     """The settings of a component, required ones first, otherwise in the order of their class."""
-    return settings_in(component.Settings)
+    return [*settings_in(component.Settings)]
 
 
-def settings_in(settings: type[msgspec.Struct]) -> list[SettingInfo]:
+@functools.lru_cache(maxsize=1024)
+def settings_in(settings: type[msgspec.Struct]) -> tuple[SettingInfo, ...]:
     """Describe the fields of a class of settings, required ones first."""
     documentation = field_documentation(settings)
     types = field_types(settings)
@@ -120,12 +129,12 @@ def settings_in(settings: type[msgspec.Struct]) -> list[SettingInfo]:
         )
         for field in msgspec.structs.fields(settings)
     ]
-    return sorted(found, key=lambda setting: not setting.required)
+    return tuple(sorted(found, key=lambda setting: not setting.required))
 
 
 def needs_settings(component: type[Component]) -> bool:
     """Whether a component cannot be made without settings."""
-    return any(field.required for field in msgspec.structs.fields(component.Settings))
+    return bool(required_fields(component.Settings))
 
 
 def component_info(component: type[Component]) -> ComponentInfo:

@@ -8,6 +8,7 @@ name that begins with `_` is never a plugin itself), a collector of it may be is
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -185,6 +186,16 @@ def _name_and_version(found: Distribution) -> tuple[str, str]:
     return metadata["Name"], metadata["Version"]
 
 
+@functools.lru_cache(maxsize=8)
+def _requirements(found: Distribution) -> tuple[Requirement, ...]:
+    """Parse the requirements of a distribution, once for all its entry points."""
+    parsed = []
+    for text in found.requires or ():
+        with contextlib.suppress(InvalidRequirement):  # it cannot be checked; the import will tell
+            parsed.append(Requirement(text))
+    return tuple(parsed)
+
+
 def _import(entry_point: EntryPoint, plugin: Plugin) -> Any:
     started = time.perf_counter()
     try:
@@ -218,19 +229,14 @@ def _what_to_install(entry_point: EntryPoint, missing: list[str], module: str = 
 
 def missing_requirements(found: Distribution | None, extras: tuple[str, ...] | list[str]) -> Iterator[str]:
     """The requirements of a distribution, with these extras, that are not installed here."""
-    own = canonicalize_name(found.metadata["Name"]) if found else ""
-    for text in (found.requires or []) if found else []:
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            continue  # a malformed requirement cannot be checked; the import will tell
+    own = canonicalize_name(_name_and_version(found)[0]) if found else ""
+    for requirement in _requirements(found) if found else ():
         if not _applies(requirement, extras):
             continue
         if canonicalize_name(requirement.name) == own:
             yield from missing_requirements(found, sorted(requirement.extras - set(extras)))
         elif not _is_installed(requirement):
-            requirement.marker = None
-            yield str(requirement)
+            yield str(requirement).partition(";")[0].rstrip()
 
 
 def _applies(requirement: Requirement, extras: tuple[str, ...] | list[str]) -> bool:

@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -67,16 +66,16 @@ class Interrupter:
             signal.signal(self._signal, self._before)
 
     def _run(self) -> None:
-        interrupted_at: float | None = None
+        # Of a hold, the seconds after which it was first interrupted.
+        interrupted_after: float | None = None
         while not self._done.wait(0.1):
             hold = self._watch.current()
-            if hold is None or hold.seconds < self._held_seconds:
-                interrupted_at = None
+            if hold is None or hold.own_seconds < self._held_seconds:
+                interrupted_after = None
                 continue
-            now = time.monotonic()
-            if interrupted_at is None:
-                interrupted_at = now
-            if now - interrupted_at > self._held_seconds or not self._handles:
+            if interrupted_after is None:
+                interrupted_after = hold.own_seconds
+            if hold.own_seconds - interrupted_after > self._held_seconds or not self._handles:
                 self._end(hold.seconds)
             assert self._signal is not None
             signal.pthread_kill(self._loop_thread, self._signal)

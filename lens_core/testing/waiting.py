@@ -6,11 +6,19 @@ import asyncio
 import time
 from collections.abc import Callable
 
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.005, 0.1
+# A condition that takes long is asked less often, so that what it waits for has the processor most of the time.
+_PAUSES_PER_QUESTION = 4
+
 
 async def until(condition: Callable[[], bool], what: str, *, seconds: float = 120.0) -> None:
     """Return as soon as the condition holds; raises AssertionError that names `what` when the time is up."""
-    ends = time.monotonic() + seconds
+    asked = time.monotonic()
+    ends = asked + seconds
     while not condition():
-        if time.monotonic() > ends:
+        now = time.monotonic()
+        if now > ends:
             raise AssertionError(f"after {seconds:g} s still not: {what}")
-        await asyncio.sleep(0.005)
+        pause = max(_PAUSE_SECONDS, _PAUSES_PER_QUESTION * (now - asked))
+        await asyncio.sleep(min(pause, _LONGEST_PAUSE_SECONDS))
+        asked = time.monotonic()

@@ -30,18 +30,20 @@ class Turns:
     """The workloads that changed and wait; each rests after a look, so that all looks together keep to their share.
 
     With few workloads a look comes again after seconds, with many after minutes: the rest is the time that the look
-    took, times the number of workloads that were looked at within the last hour, over the share.
+    took, times the number of workloads that changed or were looked at within the last hour, over the share.
     """
 
     def __init__(self, settings: TurnSettings) -> None:
         self._share, self._longest = settings.core_share, settings.longest_rest_seconds
         self._waiting: dict[str, None] = {}
-        self._looked: dict[str, float] = {}
+        self._active: dict[str, float] = {}
         self._earliest: dict[str, float] = {}
 
     def note(self, uids: Iterable[str]) -> None:
         """Remember workloads that changed; one that waits already keeps its turn."""
-        self._waiting.update(dict.fromkeys(uids))
+        for uid in uids:
+            self._waiting[uid] = None
+            self._stay_active(uid)
 
     async def examine_due(
         self, changed: Iterable[str], examine: Callable[[str], Awaitable[Sequence[Record]]]
@@ -65,12 +67,15 @@ class Turns:
 
     def looked_at(self, uid: str, took_seconds: float) -> None:
         """Let a workload rest."""
-        now = time.monotonic()
         self._waiting.pop(uid, None)
-        self._looked.pop(uid, None)
-        self._looked[uid] = now  # the newest at the end
-        while self._looked and next(iter(self._looked.values())) < now - _ACTIVE_SECONDS:
-            gone = next(iter(self._looked))
-            del self._looked[gone]
+        self._stay_active(uid)
+        now = time.monotonic()
+        while next(iter(self._active.values())) < now - _ACTIVE_SECONDS:
+            gone = next(iter(self._active))
+            del self._active[gone]
             self._earliest.pop(gone, None)
-        self._earliest[uid] = now + min(self._longest, took_seconds * len(self._looked) / self._share)
+        self._earliest[uid] = now + min(self._longest, took_seconds * len(self._active) / self._share)
+
+    def _stay_active(self, uid: str) -> None:
+        self._active.pop(uid, None)
+        self._active[uid] = time.monotonic()  # the newest at the end

@@ -38,11 +38,38 @@ class CommonLoops(Detector):
         LogFormat(
             name="catboost",
             words=("learn", "total", "remaining"),
-            head=rf"(?:^|\s)(?P<iteration>\d{{1,12}}):\s{{1,8}}learn: (?P<loss>{_NUMBER})"
-            rf"(?:\s{{1,8}}test: (?P<test>{_NUMBER})\s{{1,8}}best: {_NUMBER} \(\d{{1,12}}\))?\s{{1,8}}total: ",
+            head=rf"(?:^|\s)(?P<iteration>\d{{1,12}}):\s{{1,8}}learn:? (?P<loss>{_NUMBER})"
+            rf"(?:\s{{1,8}}test:? (?P<test>{_NUMBER})\s{{1,8}}best(?:Test|:)? {_NUMBER} \(\d{{1,12}}\))?"
+            r"\s{1,8}total: ",
             fields={"test": Field("test/loss")},
             confidence=0.3,
             example="100:\tlearn: 0.3651\ttest: 0.4712\tbest: 0.4712 (100)\ttotal: 5.1s\tremaining: 45s",
+        ),
+        LogFormat(
+            name="xlm",
+            words=("s", "words"),
+            head=rf"(?:^|\s)(?P<iteration>\d{{1,9}}) - {{1,8}}(?P<samples>{_NUMBER}) [a-z]{{2,16}}/s"
+            rf" - {{1,8}}(?P<tokens>{_NUMBER}) words/s -"
+            rf" {{1,8}}(?=[A-Z][\w-]{{1,40}}: {{1,8}}(?P<loss>{_NUMBER}))",
+            layout="loose",
+            fields={
+                "model lr": Field("learning_rate"),
+                "samples": Field("samples_per_second"),
+                "tokens": Field("tokens_per_second"),
+            },
+            confidence=0.3,
+            example="INFO - 01/02/20 10:00:00 - 0:01:23 -    5 -  123.45 sent/s -  5678.90 words/s - MLM-en:  7.1234",
+        ),
+        LogFormat(
+            name="yolact",
+            words=("t", "eta", "timer"),
+            head=r"(?:^|\s)\[ {0,8}(?P<epoch>\d{1,9})\] {1,12}(?P<iteration>\d{1,12}) \|\| (?=[A-Z]: )",
+            layout="pipes",
+            fields={"timer": _SECONDS, "ETA": Field("", "text")},
+            loss=("T",),
+            needs=("lm_loss",),
+            confidence=0.3,
+            example="[  0]     10 || B: 5.123 | C: 10.123 | T: 22.4 || ETA: 1 day, 2:03:04 || timer: 0.512",
         ),
         # A page of YAML: keys in the order of the alphabet, so that the step stands behind its numbers.
         *(
@@ -118,6 +145,7 @@ class CommonLoops(Detector):
             rf"\s+Time\s+(?P<time>{_NUMBER})\s[^D]{{0,80}}\bData\s+(?P<data>{_NUMBER})"
             rf"\s.{{0,200}}?\bLoss\s+(?P<loss>{_NUMBER}(?: \(\s*{_NUMBER}\))?)",
             fields={"data": _LOADING, "time": _SECONDS},
+            epoch_base=1,
             confidence=0.3,
             example="Epoch: [0][ 10/5005]\tTime  0.505 ( 0.612)\tData  0.100 ( 0.2)\tLoss 6.9e+00 (7.0e+00)",
         ),
@@ -244,6 +272,7 @@ class CommonLoops(Detector):
             },
             loss=("loss", "closs", "train_loss", "total_loss"),
             needs=("lm_loss", "learning_rate"),
+            epoch_base=1,
             confidence=0.3,
             example="Epoch: [2]  [1480/1504]  lr: 0.000005  closs: 0.8662 (0.8558)  time: 4.3713  max mem: 51710",
         ),

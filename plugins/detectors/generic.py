@@ -10,8 +10,9 @@ from lens_core import Detector, EventPattern, Field, LogFormat, hookimpl
 _COUNTED = {"step_in_epoch": Field("iteration"), "steps_per_epoch": Field("target_iteration")}
 # A path has a slash or an ending.
 _PATH = r"['\"]?(?P<path>[\w~=@-]{0,60}[/.][^\s'\",)]{1,400})"
-_WHICH = "(?:the |a |model |training |full |final |best |last |latest |new |regular |optimizer )?"
-_SAVED = ("checkpoint", "model", "state", "weights", "model checkpoint")
+# The beginning of a sentence: behind a logger's prefix.
+_BEGIN = r"(?:^|[\]):>|*=-] ?| {2})"
+_END = r"[.!: ]{0,8}$"
 _BAR_LOSS = ("loss", "avr_loss", "step_loss", "train_loss")
 
 
@@ -59,10 +60,17 @@ class Generic(Detector):
         ),
         EventPattern(
             type="training_ended",
-            words=("solver", "cpp", "optimization", "done"),
-            pattern=r"solver\.cpp:\d{1,6}\] Optimization Done\.",
+            words=("cpp", "optimization", "done"),
+            pattern=r"(?:solver|caffe)\.cpp:\d{1,6}\] Optimization Done\.",
             names_framework=False,
             example="I0101 12:00:08.123456 12 solver.cpp:322] Optimization Done.",
+        ),
+        EventPattern(
+            type="training_started",
+            words=("cpp", "starting", "optimization"),
+            pattern=r"caffe\.cpp:\d{1,6}\] Starting Optimization\s*$",
+            names_framework=False,
+            only_idle=True,
         ),
         EventPattern(
             type="loss_not_finite",
@@ -87,34 +95,6 @@ class Generic(Detector):
             )
             for word in ("detected", "encountered", "found")
         ),
-        *(
-            EventPattern(
-                type="checkpoint_saving",
-                words=(verb.lower(), *what.split()),
-                pattern=rf"\b{verb} {_WHICH}{what}(?: (?:to|at|in|into|as|under)|:) {_PATH}",
-            )
-            for verb in ("saving", "Saving")
-            for what in _SAVED
-        ),
-        *(
-            EventPattern(
-                type="checkpoint_saved",
-                words=(verb.lower(), *what.split()),
-                pattern=rf"\b{verb} {_WHICH}{what}(?: (?:to|at|in|into|as|under)|:) {_PATH}",
-            )
-            for verb in ("saved", "Saved", "wrote", "Wrote", "stored", "Stored")
-            for what in _SAVED
-        ),
-        *(
-            EventPattern(
-                type="checkpoint_saved",
-                words=("checkpoint", verb),
-                pattern=rf"\b{subject} (?:was |has been )?(?:successfully )?{verb} (?:to|at|in|as):? ?"
-                rf"(?:Checkpoint\(filesystem=\w{{1,20}}, path=)?{_PATH}",
-            )
-            for subject in ("checkpoint", "Checkpoint")
-            for verb in ("saved", "created", "written")
-        ),
         EventPattern(  # Coqui's trainer
             type="checkpoint_saved",
             words=("best", "model"),
@@ -137,11 +117,34 @@ class Generic(Detector):
         ),
         *(
             EventPattern(
+                type="training_started",
+                words=("training", word),
+                pattern=rf"{_BEGIN}(?i:{word}) (?:the |model )?[tT]raining(?: loop| process| now)?{_END}",
+                only_idle=True,
+            )
+            for word in ("start", "starting", "begin", "beginning")
+        ),
+        EventPattern(
+            type="training_started",
+            words=("training", "started"),
+            pattern=rf"{_BEGIN}[tT]raining(?: has)? (?:started|begins){_END}",
+            only_idle=True,
+        ),
+        *(
+            EventPattern(
                 type="training_ended",
                 words=("training", word),
-                pattern=rf"\b[Tt]raining (?:is |has |was )?{word}[.! ]{{0,8}}$",
+                pattern=rf"\b[Tt]raining (?:is |has |was )?{word}(?: (?:in|after) \d[\w.: ]{{0,40}}?)?{_END}",
             )
             for word in ("complete", "completed", "finished", "done")
+        ),
+        *(
+            EventPattern(
+                type="training_ended",
+                words=("training", word),
+                pattern=rf"{_BEGIN}(?i:{word})(?: with)? (?:the |model )?[tT]raining{_END}",
+            )
+            for word in ("finished", "completed", "done")
         ),
         EventPattern(
             type="training_failed",

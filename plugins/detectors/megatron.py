@@ -1,12 +1,53 @@
 """Megatron-LM, 2019 to now, with its forks that keep the line (ROCm, swiss-ai, Megatron-Bridge refines it).
 
 The step's line comes from `training_log` in megatron/training/training.py: ` iteration N/ M | key: value | ... |`,
-every part but the first optional and in no fixed order. A loss that is not a number is not printed at all.
+every part but the first optional and in no fixed order. A loss that is not a number is not printed at all. Below it
+stand the timers (megatron/core/timers.py), each on a line of its own: the smallest and the largest of all ranks, or the
+largest alone (`--timing-log-option minmax` and `max`).
 """
 
 from __future__ import annotations
 
-from lens_core import Detector, EventPattern, Field, LogFormat, Mark, hookimpl
+from lens_core import Detector, EventPattern, Field, LogFormat, Mark, Table, hookimpl
+
+# The timers that say where a step's time went, and the names of their largest time of all ranks.
+_TIMERS = {
+    "forward-backward": "forward_backward_ms",
+    "forward-compute": "forward_compute_ms",
+    "backward-compute": "backward_compute_ms",
+    "batch-generator": "data_loading_time_ms",
+    "all-grads-sync": "grads_sync_ms",
+    "params-all-gather": "params_gather_ms",
+    "optimizer": "optimizer_ms",
+}
+
+
+def _timer(printed: str, stored: str) -> LogFormat:
+    """The line of one timer, which belongs to the step above it."""
+    name = stored.removesuffix("_ms")
+    return LogFormat(
+        name=f"timer_{printed.replace('-', '_')}",
+        words=tuple(printed.split("-")),
+        head=rf"(?<![\w-]){printed} \.{{3,}}: (?:\((?P<{name}_min>\d+\.\d+), )?(?P<{name}>\d+\.\d+)\)?\s*$",
+        fields={name: Field(stored), f"{name}_min": Field(f"{stored}_min")},
+        joins="beside",
+        is_alone=True,
+        confidence=0.5,
+        example=f"    {printed + ' ':.<48}: (1.20, 3.40)",
+    )
+
+
+def _timer_of_ranks(printed: str, stored: str) -> Table:
+    """A timer of all ranks (`--timing-log-option all`): its name, and below it a line for each rank."""
+    return Table(
+        name=f"timer_{printed.replace('-', '_')}_of_ranks",
+        words=tuple(printed.split("-")),
+        header=rf"^\s*(?P<name>{printed}):\s*$",
+        row=r"\s*rank +(?P<rank>\d{1,6}): (?P<value>\d+\.\d+)\s*$",
+        by_rank=True,
+        fields={printed: Field(stored)},
+        confidence=0.5,
+    )
 
 
 class Megatron(Detector):
@@ -30,7 +71,9 @@ class Megatron(Detector):
             confidence=0.6,
             example=" iteration  5/ 20 | elapsed time per iteration (ms): 350.0 | lm loss: 1.2E+01 |",
         ),
+        *(_timer(printed, stored) for printed, stored in _TIMERS.items()),
     )
+    tables = tuple(_timer_of_ranks(printed, stored) for printed, stored in _TIMERS.items())
     events = (
         EventPattern(
             type="training_started",
@@ -133,10 +176,6 @@ class Megatron(Detector):
         ),
         Mark(words=("building", "gpt", "model"), pattern=r"\bbuilding GPT2? model \.\.\.", confidence=0.4),
         Mark(words=("evaluating", "iter"), pattern=r"^(?:.*[\]:])?\s*Evaluating iter \d+/\d+", confidence=0.4),
-        *(
-            Mark(words=(*name.split("-"),), pattern=rf"^\s+{name} \.{{3,}}: \([\d.]+, [\d.]+\)", confidence=0.5)
-            for name in ("forward-backward", "forward-compute", "backward-compute", "batch-generator", "optimizer")
-        ),
         Mark(words=("setting", "micro", "batches"), pattern=r"setting number of micro-?batches to", confidence=0.5),
         Mark(words=("latest_checkpointed_iteration",), pattern=r"latest_checkpointed_iteration\.txt", confidence=0.5),
         Mark(words=("time", "forward", "compute"), pattern=r"time \(ms\) \| forward-compute", confidence=0.5),

@@ -19,9 +19,12 @@ _WORDS_OF_LOSS = ("loss", "train_loss", "trn_loss")
 _COUNTERS = ("step", "iter", "iteration", "global_step", "total_train_updates", "epoch")
 _NAME = r"[A-Za-z_][\w./@ -]{0,60}"
 _COLUMN = r"[A-Za-z_][\w./@-]{0,60}"
+# Two blanks or more stand between names of several words: `Iter       Train Loss   Remaining Time`.
+_PHRASES = rf"^\s{{0,40}}{_COLUMN}(?: [\w./@-]{{1,40}})?(?: [\w./@-]{{1,40}})? {{2}}[\w./@ -]{{2,2000}}$"
 _CSV = r"(?P<cells>[-+\d.eEnaif,:]{3,2000})"
 _TABBED = r"(?P<cells>[-+\d.eEnaif:]{1,60}(?:\t(?:[-+\d.eEnaif:]{1,60}|No log)){1,100})"
-_NUMBERS = r"(?P<cells>[-+\d.eEnaif][-+\d.eEnaif:\s]{2,2000})"
+# A time may have its unit behind it: scikit-learn's `2.31s`.
+_NUMBERS = r"(?P<cells>[-+\d.eEnaif][-+\d.eEnaif:smh\s]{2,2000})"
 
 
 def _tables() -> Iterator[Table]:
@@ -33,6 +36,7 @@ def _tables() -> Iterator[Table]:
             yield _table(f"tabs_{counter}_{loss}", counter, loss, tabbed, rf"^{_TABBED}$", "\t")
             columns = rf"^\s{{0,40}}{_COLUMN}(?: {{2,40}}{_COLUMN}){{1,100}}\s{{0,40}}$"
             yield _table(f"columns_{counter}_{loss}", counter, loss, columns, rf"^\s{{0,40}}{_NUMBERS}$", None)
+        yield _table(f"phrases_{counter}", counter, "loss", _PHRASES, rf"^\s{{0,40}}{_NUMBERS}$", "  ")
 
 
 def _table(name: str, counter: str, loss: str, header: str, row: str, separator: str | None) -> Table:

@@ -18,6 +18,10 @@ def _failure_pattern(words: Sequence[str], pattern: str) -> EventPattern:
     return EventPattern(type="training_failed", words=words, pattern=pattern)
 
 
+def _corrected_error(words: Sequence[str], pattern: str) -> EventPattern:
+    return EventPattern(type="device_error", words=words, pattern=pattern)
+
+
 _WORK = (
     r"Work(?:NCCL|RCCL|HCCL|XCCL)\((?:SeqNum=(?P<sequence>\d+), )?OpType=(?P<operation>\w+),"
     r"[^()]{0,200}?Timeout\(ms\)=(?P<timeout_ms>\d+)\)"
@@ -87,6 +91,15 @@ _COLLECTIVES = (
     ),
 )
 # As Python raises them, as C++ says before it aborts (`what():`), and as XLA and NCCL print them.
+_HOST = r"^(?:\S{1,64} ){0,5}?(?P<node>[\w.-]{1,253}) kernel: (?:\[ *[\d.]{1,20}\] )?"
+# Xid numbers of errors that were corrected: training goes on.
+_CORRECTED = "(?:63|92|93|121|125|156)"
+# NVLink reports what it has corrected by the same numbers.
+_XID = (
+    rf"NVRM: Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?!{_CORRECTED},)(?P<xid>\d+),(?! *\w+ Nonfatal\b)"
+    r" *(?P<reason>.{0,160})"
+)
+_CORRECTED_XID = rf"NVRM: Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<xid>{_CORRECTED}), *(?P<reason>.{{0,160}})"
 _DEVICES = (
     _failure_pattern(
         ("cuda", "error"),
@@ -123,10 +136,11 @@ _DEVICES = (
         ("amdgpu", "gpu", "reset", "begin"),
         r"amdgpu (?P<device>[\da-f:.]+): (?:amdgpu: )?(?P<reason>GPU reset begin!)",
     ),
-    _failure_pattern(  # NVLink reports what it has corrected by the same numbers
-        ("nvrm", "xid"),
-        r"NVRM: Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<xid>\d+),(?! *\w+ Nonfatal\b) *(?P<reason>.{0,160})",
-    ),
+    # With the host that syslog prints before the kernel's lines, and without.
+    _failure_pattern(("kernel", "nvrm", "xid"), _HOST + _XID),
+    _failure_pattern(("nvrm", "xid"), _XID),
+    _corrected_error(("kernel", "nvrm", "xid"), _HOST + _CORRECTED_XID),
+    _corrected_error(("nvrm", "xid"), _CORRECTED_XID),
     _failure_pattern(
         ("nvrm", "gpu", "has", "fallen", "off", "the", "bus"),
         r"NVRM: GPU (?P<device>[\w:.]+): (?P<reason>GPU has fallen off the bus)",

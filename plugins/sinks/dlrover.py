@@ -22,6 +22,7 @@ from lens_core import (
     Sink,
     hookimpl,
 )
+from lens_core.plugin_api.diagnosis import LOG_TAIL
 
 from ..dlrover import MasterConnection, MasterError, Report, Wire, report_to_wire
 from ..dlrover.client import DEADLINE_SECONDS
@@ -75,7 +76,7 @@ class Dlrover(Sink):
         refused: dict[int, str] = {}
         filtered = 0
         for index, record in enumerate(records):
-            if not isinstance(record, Diagnosis):
+            if not isinstance(record, Diagnosis) or record.data_type == LOG_TAIL:
                 filtered += 1
                 continue
             try:

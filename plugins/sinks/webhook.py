@@ -38,6 +38,8 @@ _SHOWN_TEXT = 300
 _MOST_OF_DISCORD = 2_000
 # An older event is late, because Lens or the chat was unavailable: its message states the time of the event.
 _LATE_SECONDS = 600.0
+# Below the default of `send_timeout_seconds`, after which the delivery breaks a try off.
+_MOST_ANSWER_SECONDS = 55.0
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -59,7 +61,9 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     )
     page_url: Annotated[str, Meta(description="where people open the page; messages link to the job")] = ""
     quiet_seconds: Annotated[float, Meta(ge=0, description="the same of one job is not told again so soon")] = 300.0
-    timeout_seconds: Annotated[float, Meta(gt=0, description="for one message")] = 10.0
+    timeout_seconds: Annotated[
+        float, Meta(gt=0, description="for one message; after one without an answer twice as long, up to 55 s")
+    ] = 10.0
 
     def __post_init__(self) -> None:
         try:
@@ -119,6 +123,7 @@ class Webhook(Sink):
         """Open the client."""
         auth = basic_auth(self.settings.username, self.settings.password)
         self._client = httpx.AsyncClient(auth=auth, timeout=self.settings.timeout_seconds)
+        self._answer_seconds = self.settings.timeout_seconds
         self._told: dict[_Key, float] = {}
 
     async def stop(self) -> None:
@@ -154,16 +159,31 @@ class Webhook(Sink):
         body = msgspec.json.encode(self._make_body(self.message(events)))
         headers = {"Content-Type": "application/json"}
         try:
-            response = await self._client.post(self.settings.url.reveal(), content=body, headers=headers)
+            response = await self._client.post(
+                self.settings.url.reveal(), content=body, headers=headers, timeout=self._make_timeout()
+            )
+        except httpx.ReadTimeout:
+            return self._wait_longer()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             # Its text may hold the address, which is a secret.
             return Retry(type(error).__name__, timed_out=isinstance(error, httpx.TimeoutException))
         if not response.is_success:
             return refusal(response.status_code, response.headers, response.content)
+        # A receiver that was slow once is slow again; one that is quick again is given the usual time.
+        self._answer_seconds = max(self.settings.timeout_seconds, 2 * (time.monotonic() - now))
         self._told[key] = now
         while len(self._told) > _MOST_REMEMBERED:
             del self._told[next(iter(self._told))]
         return None
+
+    def _make_timeout(self) -> httpx.Timeout:
+        return httpx.Timeout(self.settings.timeout_seconds, read=self._answer_seconds)
+
+    def _wait_longer(self) -> Retry:
+        """Give the next try more time: a slow receiver has the message, and would get it again with each try."""
+        reason = f"the receiver did not answer within {self._answer_seconds:g} s"
+        self._answer_seconds = max(self._answer_seconds, min(2 * self._answer_seconds, _MOST_ANSWER_SECONDS))
+        return Retry(reason, timed_out=True)
 
     def _make_body(self, message: Message) -> object:
         """As the chat has it; a job's output mentions nobody there, and links to nothing."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from lens_core import LogLine, Origin
+from lens_core import Event, LogLine, Origin
 
 
 class LineBatch:
     """Collects what the entries of a request have become; `ignore_pods` are globs of pods whose lines are left out."""
 
     def __init__(self, now: float, client: str, ignore_pods: Sequence[str]) -> None:
-        self.lines: list[LogLine] = []
+        self.lines: list[LogLine | Event] = []
         self.rejected: list[tuple[int, str]] = []
         self.filtered = 0
         self.latencies: dict[str, list[float]] = {}
@@ -22,7 +22,7 @@ class LineBatch:
         # By the identity of origins, which the converters keep alive.
         self._known: dict[int, tuple[bool, list[float]]] = {}
 
-    def append_converted(self, converted: Iterable[tuple[int, LogLine | str]]) -> None:
+    def append_converted(self, converted: Iterable[tuple[int, LogLine | Event | str]]) -> None:
         """Take the place of each entry with its line, or with the reason why it has none: '' if it says nothing."""
         last: Origin | None = None
         ages: list[float] = []

@@ -2,7 +2,8 @@
 
 Fluent Bit (http output, json), rsyslog (omhttp, omprog), syslog-ng (http): `date` or `timestamp`, `message` or `log`,
 `stream`, `logtag` (CRI: P for a part of a line), `kubernetes`. Seed 003 has the fields. What carries no kubernetes
-metadata names itself by `workload_uid`, `pod_uid`, `pod_name`, or by the host.
+metadata names itself by `workload_uid`, `pod_uid`, `pod_name`, or by the host. Of entries that name
+their host alone, the kernel's lines about errors of devices become events of the host.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from typing import Annotated
 
 import msgspec
 
-from lens_core import LogLine, Origin
+from lens_core import Event, LogLine, Origin
 from lens_core.logs import PARTIAL, split_container_prefix
 from lens_core.plugin_api.encoding import Rank, epoch_seconds
+
+from ..device_errors import event_of, parse_kernel_line
 
 MAX_LABELS = 32
 MAX_LABEL_BYTES = 512
 NO_IDENTITY = "no_identity"
 NO_MESSAGE = "no_message"
+KERNEL_SOURCE = "kernel"
 _MILLISECONDS = 1e11
 
 
@@ -87,7 +91,7 @@ class EntryConverter:
         self._last: Origin | None = None
         self.cut = 0
 
-    def convert(self, entry: Entry) -> LogLine | str:
+    def convert(self, entry: Entry) -> LogLine | Event | str:
         """The record, or why there is none."""
         text = entry.message or entry.log or entry.msg
         if text is None:
@@ -97,7 +101,7 @@ class EntryConverter:
         if origin is None or entry.workload_uid is not None or entry.rank is not None:
             origin = self._origin_of_entry(entry, raw)
             if not origin.is_known:
-                return NO_IDENTITY
+                return _device_error(entry, text, origin.node) or NO_IDENTITY
         if text[-1:] == "\n":
             text = text.rstrip("\r\n")
         moment = entry.date
@@ -140,6 +144,14 @@ class EntryConverter:
             self._pods[raw] = self._last = origin
             self._last_raw = raw
         return origin
+
+
+def _device_error(entry: Entry, text: str, node: str) -> Event | None:
+    """The event of a kernel's line about a device; None for other lines, and where no node is named."""
+    error = parse_kernel_line(text)
+    if error is None or not (node or error.node):
+        return None
+    return event_of(error, node or error.node, _entry_time(entry), KERNEL_SOURCE)
 
 
 def _make_origin(entry: Entry, base: Origin) -> Origin:

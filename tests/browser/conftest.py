@@ -13,14 +13,23 @@ from playwright.sync_api import Browser, sync_playwright
 from psycopg.conninfo import make_conninfo
 
 from tests.browser.browsing import Watched, browsing, launch
-from tests.browser.training import rows, send_events, send_evidence, send_ranks, send_rows, send_stacks
+from tests.browser.training import (
+    rows,
+    send_events,
+    send_evidence,
+    send_lines,
+    send_measurements,
+    send_ranks,
+    send_rows,
+    send_stacks,
+)
 from tests.end_to_end.running_lens import RunningLens
 
 Browse = Callable[..., AbstractContextManager[Watched]]
 
 
 @pytest.fixture(scope="module")
-def browser(postgres_server: str) -> Iterator[Browser]:
+def browser(migrated_database: str) -> Iterator[Browser]:
     """One Chromium for a file of tests; every test has a profile of its own.
 
     Playwright has an event loop in this thread for as long as it lives: what needs one of its own (PostgreSQL) begins
@@ -33,13 +42,13 @@ def browser(postgres_server: str) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def new_database(postgres_server: str) -> Callable[[str], str]:
-    """Make a database of this name that lasts for the session."""
+def new_database(postgres_server: str, migrated_database: str) -> Callable[[str], str]:
+    """Make a database of this name, with the tables of a store, that lasts for the session."""
 
     def make(name: str) -> str:
         name = f"{name}_{os.getpid()}"  # LENS_TEST_POSTGRES_DSN is one for all processes
         with psycopg.connect(postgres_server, autocommit=True) as connection:
-            connection.execute(f"create database {name}".encode())
+            connection.execute(f"create database {name} template {migrated_database}".encode())
         return make_conninfo(postgres_server, dbname=name)
 
     return make
@@ -49,9 +58,9 @@ def new_database(postgres_server: str) -> Callable[[str], str]:
 def lens(tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[str], str]) -> Iterator[RunningLens]:
     """A daemon with a few workloads, for tests that only look."""
     dsn = new_database("browser")
-    daemon = RunningLens(
-        tmp_path_factory.mktemp("browser") / "lens", f'sinks:\n  store: {{type: postgresql, dsn: "{dsn}"}}\n'
-    ).start()
+    # Nothing of what is filled in goes on: after a minute all of it would be stalled.
+    config = f'sinks:\n  store: {{type: postgresql, dsn: "{dsn}"}}\nanalyzers: {{stalls: false}}\n'
+    daemon = RunningLens(tmp_path_factory.mktemp("browser") / "lens", config).start()
     fill(daemon)
     yield daemon
     daemon.end()
@@ -86,6 +95,9 @@ def fill(daemon: RunningLens) -> None:
         {"workload_uid": "vit-broken", "pod_name": f"vit-{rank}", "node": "gpu-7", "rank": rank} for rank in range(8)
     ]
     send_events(daemon, "vit-broken", [{**broken, "origin": origin} for origin in pods])
+    failure = ["with HF_TOKEN=hidden123", "Traceback (most recent call last):", "torch.OutOfMemoryError: CUDA"]
+    send_lines(daemon, "vit-broken", *failure, rank=3, node="gpu-7")
+    send_measurements(daemon, "gpu-7", now - 800)
     send_rows(daemon, "stuck", rows(100, seed=5, now=now - 1200))
     send_events(daemon, "stuck", [{"type": "stalled", "event_time": now - 1100, "iteration": 99}])
     send_stacks(daemon, "stuck", now)

@@ -10,6 +10,8 @@ VIEWS = {
     "charts": ("/#/workload?uid=llama-70b", ".card[data-drawn]"),
     "runs": ("/#/workload?uid=llama-70b&tab=runs", "#panel table"),
     "events": ("/#/workload?uid=llama-70b&tab=events", "#panel table"),
+    "failed": ("/#/workload?uid=vit-broken", ".evidence pre"),
+    "machines": ("/#/workload?uid=vit-broken&tab=machines", ".machine"),
     "why": ("/#/workload?uid=llama-70b&tab=why", ".verdict"),
     "diagnosis": ("/#/workload?uid=stuck&tab=diagnosis", "#panel .verdict"),
     "compare": ("/#/workload?uid=llama-70b&uid=gpt-small&tab=compare", "#panel table"),
@@ -24,7 +26,9 @@ VIEWS = {
 def test_axe_finds_nothing(browse: Browse, scheme: str) -> None:
     found = []
     # The colours differ in the dark, the structure does not.
-    views = VIEWS if scheme == "light" else {view: VIEWS[view] for view in ("list", "charts", "why", "health")}
+    views = (
+        VIEWS if scheme == "light" else {view: VIEWS[view] for view in ("list", "charts", "why", "health", "machines")}
+    )
     for view, (path, wait) in views.items():
         # axe's own script is put into the page from outside, which the page's policy rightly refuses.
         with browse(color_scheme=scheme, bypass_csp=True) as watched:

@@ -30,7 +30,7 @@ def test_a_workload_is_waited_for_before_its_first_row(browse: Browse, own_lens:
         watched.shot("waiting")
         send_rows(lens, "soon", rows(5))
         page.wait_for_selector(".card[data-drawn]")
-        assert page.locator(".empty").count() == 0
+        page.wait_for_selector(".empty", state="detached")
         assert page.locator("h1").inner_text() == "soon"
 
 
@@ -38,7 +38,7 @@ def test_a_run_that_trains_while_one_looks_and_a_daemon_that_comes_back(browse: 
     lens = own_lens("live")
     send_rows(lens, "job", rows(50))
     lens.drained()
-    drawn = "() => Math.max(...document.querySelector('.card .plot').data[0].x)"
+    drawn = "() => Math.max(...document.querySelector('.card .plot').chart.picture.lines[0].x)"
     with browse(lens.url) as watched:
         watched.expected = EXPECTED_WHEN_AWAY
         page = watched.open("/#/workload?uid=job&metric=loss", ".card[data-drawn]")
@@ -108,6 +108,36 @@ def test_every_tab_moves_and_what_is_unfolded_stays_so(browse: Browse, own_lens:
         page.wait_for_selector("#panel td:has-text('12')")
 
 
+def test_answers_that_fail_are_told_with_the_time_and_every_view_comes_back(browse: Browse, own_lens: OwnLens) -> None:
+    lens = own_lens("refusing")
+    send_rows(lens, "job", rows(50))
+    lens.drained()
+    views = {
+        "/": "tbody tr a",
+        "/#/workload?uid=job&metric=loss": ".card[data-drawn]",
+        "/#/workload?uid=job&tab=runs": "#panel table",
+        "/#/workload?uid=job&tab=events": "#panel .empty",
+        "/#/health": ".health h2",
+    }
+    with browse(lens.url) as watched:
+        watched.expected = ("503",)
+        page = watched.page
+        for path, content in views.items():
+            page.goto("about:blank")
+            watched.open(path, content)
+            page.route(
+                lambda url: "/api/v1/" in url and not url.endswith("/changes"),
+                lambda route: route.fulfill(status=503, body='{"code": "Unavailable", "message": "the store is away"}'),
+            )
+            send_rows(lens, "job", rows(5, first=50))
+            page.wait_for_selector("#problem:has-text('the store is away. The page shows what was known at')")
+            assert "as of" in page.locator(".connection").inner_text()
+            assert page.locator(content).count(), "nothing is blank"
+            page.unroute_all()
+            page.wait_for_selector("#problem", state="hidden")
+            assert page.locator(".connection").inner_text() == "live"
+
+
 def test_a_loss_that_is_no_number_any_more_is_shown_as_that(browse: Browse, own_lens: OwnLens) -> None:
     lens = own_lens("nan")
     now = time.time()
@@ -122,8 +152,8 @@ def test_a_loss_that_is_no_number_any_more_is_shown_as_that(browse: Browse, own_
         page = watched.open("/", "tbody .spark .trouble")
         assert page.locator("tbody .spark .trouble").inner_text() == "NaN"
         page = watched.open("/#/workload?uid=job&metric=loss", ".card[data-drawn]")
-        bands = "document.querySelector('.card .plot').layout.shapes.map(s => [s.type, s.x0, s.x1]).join()"
-        watched.until(f"{bands} === 'rect,100,599'")
+        spans = "document.querySelector('.card .plot').chart.picture.spans.map(one => [one.from, one.to]).join()"
+        watched.until(f"{spans} === '100,599'")
 
 
 def test_what_is_chosen_stays_chosen_and_in_the_address(browse: Browse, own_lens: OwnLens) -> None:
@@ -156,7 +186,8 @@ def test_what_a_slower_run_sends_late_is_drawn_too(browse: Browse, own_lens: Own
     send_rows(lens, "job", rows(20, now=now), run_id="fast")
     send_rows(lens, "job", rows(10, now=now - 12), run_id="slow")
     lens.drained()
-    slow = "document.querySelector('.card .plot').data.filter(t => t.name === 'run slow').map(t => Math.max(...t.x))[0]"
+    lines = "document.querySelector('.card .plot').chart.picture.lines"
+    slow = f"Math.max(...({lines}.find(one => one.look.label === 'run slow')?.x ?? []))"
     with browse(lens.url) as watched:
         watched.open("/#/workload?uid=job&metric=grad_norm", ".card[data-drawn]")
         watched.until(f"{slow} === 9")

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import struct
 import time
 from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from tests.browser.conftest import Browse
-from tests.browser.training import send_rows, send_stacks
+from tests.browser.training import send_rows, send_slow_rank, send_stacks
 from tests.end_to_end.running_lens import RunningLens
+
+PICTURE = "document.querySelector('.card .plot').chart.picture"
 
 
 def test_the_list_shows_what_failed_first_and_what_is_known_of_each(browse: Browse) -> None:
@@ -34,22 +39,20 @@ def test_a_workload_shows_charts_with_marks_and_numbers_that_are_none(browse: Br
         watched.until("document.querySelectorAll('.card[data-drawn]').length >= 6")
         watched.shot("workload")
         card = page.locator(".card", has_text="loss").first
-        symbols = card.locator(".plot").evaluate(
-            "p => p.data.filter(t => t.name.includes('not a number')).map(t => t.x.length)"
-        )
-        assert symbols
-        assert all(count == 1 for count in symbols)
-        watched.until("document.querySelector('.card .plot').data.some(t => t.name === 'events')")
-        marks = card.locator(".plot").evaluate("p => p.data.find(t => t.name === 'events').customdata")
-        assert "checkpoint saved at 300" in marks
-        spike = card.locator(".plot").evaluate("p => Math.max(...p.data.flatMap(t => t.y))")
-        assert spike == 25
+        plot = card.locator(".plot")
+        assert plot.evaluate("p => p.chart.picture.specials.map(one => one.text)") == [
+            "NaN at iteration 300",
+            "NaN at iteration 150",
+        ]
+        watched.until(f"{PICTURE}.marks.length > 0")
+        assert "checkpoint saved at 300" in plot.evaluate("p => p.chart.picture.marks.map(one => one.text)")
+        assert plot.evaluate("p => Math.max(...p.chart.picture.lines.flatMap(one => one.y))") == 25
 
 
 def test_without_outliers_the_rest_has_the_height(browse: Browse) -> None:
     with browse() as watched:
         page = watched.open("/#/workload?uid=llama-70b&metric=loss", ".card[data-drawn]")
-        highest = "document.querySelector('.card .plot').layout.yaxis.range[1]"
+        highest = f"{PICTURE}.heights[1]"
         assert page.evaluate(highest) > 25  # the spike
         page.get_by_label("Outliers").uncheck()
         watched.until(f"{highest} < 6")
@@ -66,18 +69,25 @@ def test_a_long_run_is_smoothed_over_all_of_its_points(lens: RunningLens, browse
         shown = 0.97 * shown + 0.03 * value
     with browse() as watched:
         watched.open("/#/workload?uid=spiky&metric=loss&smooth=0.97&outliers=0", ".card[data-drawn]")
-        newest = "document.querySelector('.plot').data.filter((trace) => trace.customdata).at(-1).y.at(-1)"
+        newest = f"{PICTURE}.lines[0].y.at(-1)"
         assert watched.page.evaluate(newest) == pytest.approx(shown)
-        assert watched.page.evaluate("document.querySelector('.plot').layout.yaxis.range[1]") < 2
+        coarse = watched.page.evaluate(f"{PICTURE}.lines[0].x.length")
+        assert watched.page.evaluate(f"{PICTURE}.heights[1]") < 2
         watched.shot("smoothed")
         watched.page.get_by_label("Outliers").check()
-        watched.until("document.querySelector('.plot').layout.yaxis.range[1] > 900")
+        watched.until(f"{PICTURE}.heights[1] > 900")
         watched.page.get_by_label("Smoothing").fill("0.5")
         shown = 0.0
         for value in values:
             shown = 0.5 * shown + 0.5 * value
         watched.until(f"Math.abs({newest} - {shown}) < 1e-9")
         watched.shot("band")
+        page = watched.open("/#/workload?uid=spiky&metric=loss&from=3000&to=3100", ".card[data-drawn]")
+        watched.until(f"{PICTURE}.lines[0].x.length > {coarse} + 80")  # every step of a range that is in the address
+        assert (
+            page.evaluate(f"{PICTURE}.lines[0].points.filter(one => one.x > 3002 && one.x < 3098 && one.steps > 1)")
+            == []
+        )
 
 
 def test_many_runs_have_strokes_and_short_names(browse: Browse) -> None:
@@ -85,18 +95,18 @@ def test_many_runs_have_strokes_and_short_names(browse: Browse) -> None:
         page = watched.open("/#/workload?uid=sweep&metric=loss", ".card[data-drawn]")
         legend = page.get_by_role("group", name="Runs and attempts")
         assert legend.locator("label").all_inner_texts() == [f"run trial-{number:02}" for number in range(12)]
-        strokes = "p => p.data.filter(t => t.line).map(t => t.line.color + t.line.dash)"
+        strokes = "p => p.chart.picture.lines.map(one => one.look.colour + one.look.dash)"
         assert len(set(page.locator(".card .plot").evaluate(strokes))) == 12
-        fewest = "Math.min(...document.querySelector('.card .plot').data.filter(t => t.line).map(t => t.x.length))"
+        fewest = f"Math.min(...{PICTURE}.lines.map(one => one.x.length))"
         watched.until(f"{fewest} > 90")  # not a twelfth of what one run gets
         legend.get_by_role("button", name="None").click()
-        watched.until("document.querySelector('.card .plot').data.filter(t => t.line).length === 0")
+        watched.until(f"{PICTURE}.lines.length === 0")
         legend.get_by_role("button", name="All").click()
-        watched.until("document.querySelector('.card .plot').data.filter(t => t.line).length === 12")
+        watched.until(f"{PICTURE}.lines.length === 12")
         watched.shot("many-runs")
 
 
-COLOURS = "p => Object.fromEntries(p.data.filter(t => t.line).map(t => [t.name, t.line.color]))"
+COLOURS = "p => Object.fromEntries(p.chart.picture.lines.map(one => [one.look.label, one.look.colour]))"
 
 
 def test_a_run_has_one_colour_in_every_chart_whichever_is_first(browse: Browse) -> None:
@@ -111,19 +121,32 @@ def test_a_run_has_one_colour_in_every_chart_whichever_is_first(browse: Browse) 
             page = watched.open(f"/#/workload?uid=two-phases&{shown}", ".card[data-drawn]")
             watched.until("document.querySelectorAll('.card:not([data-drawn])').length === 0")
             page.wait_for_selector(".head h1")
-            watched.until("document.querySelector('.card .plot').data.some(t => t.line?.color === '#e69f00')")
+            watched.until(f"{PICTURE}.lines.some(one => one.look.colour === '#e69f00')")
             found += page.locator(".card .plot").evaluate_all(f"all => all.map({COLOURS})")
     both = {"run z-prepare": "#0072b2", "run a-train": "#e69f00"}  # as they began
     assert [colours for colours in found if len(colours) == 2] == [both] * 3
     assert {colour for colours in found if len(colours) == 1 for colour in colours.values()} == {"#e69f00"}
 
 
-def test_charts_offer_nothing_that_sends_data_elsewhere(browse: Browse) -> None:
-    with browse() as watched:
-        page = watched.open("/#/workload?uid=gpt-small&metric=loss", ".card[data-drawn]")
-        titles = page.locator(".modebar-btn").evaluate_all("all => all.map(one => one.dataset.title)")
-        assert len(titles) == 1
-        assert "png" in titles[0].lower()
+def test_a_chart_is_kept_as_a_picture_with_its_title_and_legend(browse: Browse, tmp_path: Path) -> None:
+    with browse(accept_downloads=True) as watched:
+        page = watched.open("/#/workload?uid=llama-70b&metric=loss&log=1", ".card[data-drawn]")
+        watched.until(f"{PICTURE}.marks.length > 0")
+        for kind in ("SVG", "PNG"):
+            page.get_by_label("Picture of loss").click()
+            with page.expect_download() as download:
+                page.get_by_role("button", name=kind).click()
+            assert download.value.suggested_filename == f"loss.{kind.lower()}"
+            download.value.save_as(tmp_path / kind)
+        drawing = ElementTree.parse(tmp_path / "SVG").getroot()
+        texts = [text.text for text in drawing.iter("{http://www.w3.org/2000/svg}text")]
+        assert texts[:2] == ["loss", "llama-70b"]
+        assert {"iteration", "run first", "run second", "run ranked"} <= set(texts)
+        strokes = [path.get("stroke") for path in drawing.iter("{http://www.w3.org/2000/svg}path")]
+        assert {"#0072b2", "#e69f00", "#009e73"} <= set(strokes)
+        assert (tmp_path / "PNG").read_bytes().startswith(b"\x89PNG")
+        width, height = struct.unpack(">II", (tmp_path / "PNG").read_bytes()[16:24])
+        assert (width, height) == (1800, 896)
 
 
 def test_several_workloads_are_laid_over_each_other(browse: Browse) -> None:
@@ -132,8 +155,8 @@ def test_several_workloads_are_laid_over_each_other(browse: Browse) -> None:
         for name in ("llama-70b", "gpt-small"):
             page.get_by_label(f"Compare {name}").check()
         page.get_by_role("link", name="Compare 2").click()
-        page.wait_for_selector(".card[data-drawn]")
-        names = page.locator(".card .plot").first.evaluate("p => p.data.map(t => t.name)")
+        watched.until("document.querySelector('.card .plot')?.chart?.picture")
+        names = page.evaluate(f"{PICTURE}.lines.map(one => one.look.label)")
         assert any(name.startswith("gpt-small") for name in names)
         assert any(name.startswith("llama-70b") for name in names)
         page.get_by_role("tab", name="Compared").click()
@@ -193,9 +216,9 @@ def test_a_hang_and_the_stack_that_is_the_odd_one_out(lens: RunningLens, browse:
 
 def test_a_link_shows_somebody_else_the_same(browse: Browse) -> None:
     with browse() as watched:
-        page = watched.open("/#/workload?uid=llama-70b", ".card[data-drawn]")
+        page = watched.open("/#/workload?uid=llama-70b&metric=loss", ".card[data-drawn]")
         page.get_by_label("Axis").select_option("time")
-        page.get_by_label("Log scale").check()
+        page.get_by_label("Log y").check()
         page.get_by_label("Smoothing", exact=False).fill("0.6")
         watched.until("location.hash.includes('smooth=0.6')")
         link = page.url
@@ -204,15 +227,15 @@ def test_a_link_shows_somebody_else_the_same(browse: Browse) -> None:
         page.goto(link)
         page.wait_for_selector(".card[data-drawn]")
         plot = page.locator(".card .plot").first
-        assert plot.evaluate("p => [p.layout.yaxis.type, p.layout.xaxis.type]") == ["log", "date"]
-        assert plot.evaluate("p => p.data.length") >= 4
-        assert page.get_by_label("Log scale").is_checked()
+        assert plot.evaluate("p => [p.chart.picture.log, p.chart.picture.axis]") == [True, "time"]
+        assert plot.evaluate("p => p.chart.picture.lines.every(one => one.faint)")
+        assert page.get_by_label("Log y").is_checked()
 
 
 def test_a_zoom_asks_the_server_for_finer_points(browse: Browse) -> None:
     with browse() as watched:
         page = watched.open("/#/workload?uid=llama-70b&metric=loss", ".card[data-drawn]")
-        box = page.locator(".plot .nsewdrag").first.bounding_box()
+        box = page.locator(".plot .u-over").first.bounding_box()
         assert box is not None
         with page.expect_request(lambda request: "start=" in request.url and "buckets" in request.url):
             page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 60)
@@ -221,6 +244,109 @@ def test_a_zoom_asks_the_server_for_finer_points(browse: Browse) -> None:
             page.mouse.up()
         page.get_by_role("button", name="Whole run").click()
         watched.until("!location.hash.includes('from=')")
+
+
+CHARTS = "[...document.querySelectorAll('.card .plot')].map(p => p.chart).filter(c => c)"
+RANGES = f"{CHARTS}.map(c => [c.u.scales.x.min, c.u.scales.x.max].join())"
+
+
+def test_all_charts_have_one_range_and_one_cursor(browse: Browse) -> None:
+    with browse() as watched:
+        # One of these runs began later and has no loss: what its charts reach to is that of all.
+        page = watched.open(
+            "/#/workload?uid=two-phases&metric=loss&metric=mem_usage&metric=grad_norm", ".card[data-drawn]"
+        )
+        watched.until(f"{RANGES}.length === 3 && new Set({RANGES}).size === 1")
+        box = page.locator(".plot .u-over").first.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 60)
+        cursors = f"{CHARTS}.map(c => Math.round(c.u.posToVal(c.u.cursor.left, 'x')))"
+        watched.until(f"new Set({cursors}).size === 1 && {cursors}[0] > 0")
+        page.wait_for_selector(".tooltip:not([hidden])")
+        assert page.locator(".tooltip:not([hidden])").count() == 1
+        assert "iteration" in page.locator(".tooltip:not([hidden])").inner_text()
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=4)
+        page.mouse.up()
+        watched.until(
+            f"location.hash.includes('from=') && new Set({RANGES}).size === 1 && !{RANGES}[0].startsWith('0,')"
+        )
+        heights = page.evaluate(f"{PICTURE}.heights")
+        assert heights[1] < 20, "the height fits what is shown, without the spike before it"
+        page.keyboard.down("Control")
+        before = page.evaluate(f"{RANGES}[0]")
+        page.mouse.wheel(0, 240)
+        page.keyboard.up("Control")
+        watched.until(f"{RANGES}[0] !== '{before}' && new Set({RANGES}).size === 1")
+
+
+def test_charts_are_found_pinned_and_folded_and_the_address_has_it(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=llama-70b", ".card[data-drawn]")
+        titles = page.locator("h2.fold button")
+        assert titles.all_inner_texts() == ["▾ Charts 6", "▾ layer* 16"]
+        page.get_by_label("Pin grad_norm").click()
+        watched.until("document.querySelector('.card').getAttribute('aria-label') === 'grad_norm'")
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Pin grad_norm"
+        page.get_by_role("button", name="layer*").click()
+        watched.until("document.querySelectorAll('.card').length === 6")
+        watched.shot("sections")
+        page.reload()
+        page.wait_for_selector(".card[data-drawn]")
+        assert titles.all_inner_texts() == ["▾ Pinned 1", "▾ Charts 5", "▸ layer* 16"]
+        page.get_by_label("Filter charts").fill("^loss|layer0[13]")
+        watched.until("location.hash.includes('filter=') && document.querySelectorAll('.card').length === 2")
+        page.get_by_role("button", name="layer*").click()
+        cards = "[...document.querySelectorAll('.card')].map(card => card.getAttribute('aria-label')).join()"
+        watched.until(f"{cards} === 'grad_norm,loss,layer01/norm,layer03/norm'")
+        page.get_by_label("Filter charts").fill("(")
+        page.wait_for_selector("[aria-label='Filter charts'][aria-invalid='true']")
+        page.get_by_label("Filter charts").fill("")
+        page.get_by_text("Metrics (").click()
+        page.get_by_label("Search metrics").fill("norm$")
+        page.get_by_label("Choose none of the found metrics").click()
+        watched.until(f"!{cards}.includes('layer')")
+        page.get_by_label("Choose all found metrics").click()
+        watched.until("location.hash.includes('metric=*')")
+
+
+def test_any_metric_is_an_axis_and_what_log_scales_hide_is_said(lens: RunningLens, browse: Browse) -> None:
+    entries = [
+        {
+            "step": step,
+            "timestamp": 1.7e9 + step,
+            "data": {"loss": 2 - step / 100, "tokens": step * 4096.0, "wave": step % 50, "huge": 1e35 * step},
+        }
+        for step in range(400)
+    ]
+    send_rows(lens, "axes", entries)
+    lens.drained()
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=axes&metric=loss", ".card[data-drawn]")
+        page.get_by_label("Axis").select_option(label="tokens")
+        watched.until(f"{PICTURE}.axis === 'metric:tokens' && {PICTURE}.range[1] === 399 * 4096")
+        page.get_by_label("Log x").check()
+        page.get_by_label("Log y").check()
+        watched.until(
+            "document.querySelector('.card .hint').textContent"
+            " === '200 points at or below 0 not shown, 1 point left of 0 not shown'"
+        )
+        watched.shot("log-log")
+        with browse() as another:
+            another.open(page.url.removeprefix(watched.home), ".card[data-drawn]")
+            another.until(f"{PICTURE}.axis === 'metric:tokens' && {PICTURE}.logX && {PICTURE}.log")
+        with browse() as zoomed:
+            page_of_zoom = zoomed.open("/#/workload?uid=axes&metric=huge&from=0&to=100", ".card[data-drawn]")
+            assert page_of_zoom.evaluate("document.querySelector('.card .plot').chart.u.axes[1]._splits.length") > 2
+            page_of_zoom.get_by_label("Log x").check()  # has no place for 0
+            zoomed.until(f"{PICTURE}.logX && {PICTURE}.range[0] === 1 && !location.hash.includes('from=')")
+        page.get_by_label("Axis").select_option(label="wave")  # goes back
+        watched.until(f"{PICTURE}.lines[0].isScattered")
+        page.get_by_label("Axis").select_option("relative")
+        watched.until(f"{PICTURE}.range[1] === 399000")
+        page.get_by_label("Axis").select_option("time")
+        watched.until(f"!{PICTURE}.logX")
+        assert page.get_by_label("Log x").is_disabled()
 
 
 def test_a_chart_is_zoomed_by_keys(browse: Browse) -> None:
@@ -260,6 +386,9 @@ def test_light_dark_and_a_phone(browse: Browse) -> None:
         page.wait_for_selector(".card[data-drawn]")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         watched.shot("workload-phone-dark")
+        page.set_viewport_size({"width": 360, "height": 800})
+        watched.until("innerWidth === 360 && document.documentElement.scrollWidth <= innerWidth")
+        assert page.locator("#connection").evaluate("one => one.getClientRects().length") == 1, "it is not broken"
         page.keyboard.press("t")
         assert page.evaluate("document.documentElement.dataset.theme") == "light"
 
@@ -304,6 +433,23 @@ def test_a_job_shows_where_its_time_went(browse: Browse) -> None:
         assert "productive" in buckets.inner_text()
         assert "step times cannot tell" in page.locator("#panel").inner_text()
         watched.shot("time")
+
+
+@pytest.mark.parametrize(("metric", "slow"), [("forward_time", 200.0), ("backward_time", 3.0)])
+def test_the_rank_that_holds_the_others_up_is_red(lens: RunningLens, browse: Browse, metric: str, slow: float) -> None:
+    """Example: its own work takes twice as long, or it is the one that does not wait."""
+    uid = f"slow-{metric}"
+    send_slow_rank(lens, uid, metric, slow)
+    with browse() as watched:
+        page = watched.open(f"/#/workload?uid={uid}&tab=time", ".heat rect")
+        assert "rank 2 holds the others up" in page.locator("#panel").inner_text()
+        cells = page.locator(".heat rect").evaluate_all(
+            "cells => cells.map((cell) => [cell.querySelector('title').textContent, cell.getAttribute('fill')])"
+        )
+        assert len(cells) >= 4 * 5
+        red = {title.split(":")[0] for title, fill in cells if fill.startswith("hsl(0 ")}
+        assert red == {"rank 2"}
+        watched.shot(f"ranks-{metric}")
 
 
 def test_the_fleet_shows_where_the_time_of_all_jobs_went(browse: Browse) -> None:
@@ -365,14 +511,129 @@ def test_runs_are_rows_that_are_compared_with_a_baseline(browse: Browse) -> None
         page.get_by_label("Filter runs").fill("run_id~trial-0")
         page.keyboard.press("Enter")
         page.wait_for_selector("text=1–10 of 10")
+        page.get_by_label("Group runs by").select_option("state")
+        page.wait_for_selector("tr.group:has-text('10 runs')")
         watched.shot("run-table")
         with browse() as another:
             page = another.open(page.url.removeprefix(watched.home), "table")
             page.wait_for_selector("text=1–10 of 10")
             assert page.get_by_label("Baseline: trial-03").is_checked()
+            assert page.locator("tr.group").count() == 1
             page.get_by_label("Filter runs").fill("nonsense")
             page.keyboard.press("Enter")
             page.wait_for_selector(".problem:has-text('filter must be like')")
             page.get_by_label("No longer only nonsense").click()
             page.wait_for_selector("text=1–10 of 10")
             another.expected = ("400",)
+
+
+def test_a_failed_job_shows_its_last_lines_and_its_machines(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=vit-broken", ".evidence pre")
+        watched.shot("failed")
+        told = page.locator(".evidence pre").first
+        assert "OutOfMemoryError" in told.inner_text()
+        assert "HF_TOKEN=***" in told.inner_text()
+        assert "rank 3, gpu-7" in page.locator(".evidence summary").first.inner_text()
+        page.locator(".evidence summary").first.click()
+        page.get_by_role("tab", name="Host and GPU").click()
+        page.wait_for_selector(".machine")
+        titles = [title.split()[0] for title in page.locator(".machine h2").all_inner_texts()]
+        assert titles == ["loss", "gpu.used_pct", "gpu.memory_used_bytes", "host.cpu.used_pct"]
+        plot = page.locator(".machine .plot").nth(1)
+        assert plot.evaluate("p => p.chart.picture.lines.length") == 2
+        assert page.locator(".machine .readout").nth(1).locator("svg").count() == 2, "each line is named by its stroke"
+        plot.hover()
+        assert "gpu-7 gpu 1" in page.locator(".machine .readout").nth(1).inner_text()
+        watched.shot("machines")
+        assert not page.locator(".evidence details").first.get_attribute("open"), "it stays folded"
+        page.goto("about:blank")
+        watched.open("/#/workload?uid=gpt-small&tab=machines", "#panel .empty")
+
+
+def test_the_list_is_grouped_and_the_grouping_is_in_the_address(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/", "tbody tr")
+        page.get_by_label("Group by").focus()
+        page.wait_for_selector("option[value='project']", state="attached")
+        page.get_by_label("Group by").select_option("project")
+        watched.until("location.hash.includes('group=project')")
+        page.wait_for_selector("tr.group")
+        heads = page.locator("tr.group").all_inner_texts()
+        assert [head.split(" · ")[0] for head in heads][:-1] == ["project: llm-pretrain 2 workloads"]
+        assert heads[-1].startswith("project: none ")  # other tests send more workloads
+        assert "1 failed · 1 hung" in heads[-1]
+        watched.shot("groups")
+        with browse() as another:
+            page = another.open(page.url.removeprefix(watched.home), "tr.group")
+            assert page.get_by_label("Group by").input_value() == "project"
+
+
+def test_attempts_are_one_line_with_marks_until_somebody_parts_them(lens: RunningLens, browse: Browse) -> None:
+    records = [
+        {
+            "record": "step_metrics",
+            "origin": {"workload_uid": "restarted"},
+            "data_source": "wandb",
+            "run_id": "run",
+            "session": f"s{attempt}",
+            "row_step": step,
+            "values": {"loss": 10.0 * attempt + step / 100, "tiny": 1e-30 * step},
+            "event_time": 1.7e9 + 1000 * attempt + step,
+        }
+        for attempt, first, last in ((1, 0, 60), (2, 40, 80), (3, 70, 100))
+        for step in range(first, last)
+    ]
+    assert lens.post("/records", {"version": 1, "records": records}).json()["rejected"] == []
+    lens.drained()
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=restarted&metric=loss&metric=tiny", ".card[data-drawn]")
+        page.get_by_label("Join attempts").wait_for()
+        assert page.evaluate(f"{PICTURE}.lines.map(one => one.x)") == [list(range(100))]
+        attempts = page.evaluate(f"{PICTURE}.lines[0].y.map(value => Math.floor(value / 10))")
+        assert attempts == [1] * 40 + [2] * 30 + [3] * 30
+        begins = f"{PICTURE}.marks.filter(one => one.type === 'attempt_began').map(one => one.text)"
+        assert page.evaluate(begins) == ["attempt 2 begins at 40", "attempt 3 begins at 70"]
+        watched.until("document.querySelectorAll('.card[data-drawn]').length === 2")
+        tiny = page.locator(".card", has_text="tiny").locator(".plot")
+        # The library draws no scale that is narrower than 1e-16, which would be an empty chart.
+        assert tiny.evaluate("p => p.chart.u.scales.y.max > p.chart.u.scales.y.min")
+        assert tiny.evaluate("p => p.chart.u.valToPos(p.chart.u.data[1].at(-1), 'y') < p.clientHeight / 4")
+        watched.shot("joined")
+        page.get_by_label("Join attempts").uncheck()
+        watched.until(f"{PICTURE}.lines.length === 3")
+        assert page.get_by_role("group", name="Runs and attempts").locator("label").count() == 3
+        watched.until("location.hash.includes('joined=0')")
+        page.get_by_label("Join attempts").check()
+        page.get_by_label("Axis").select_option("time")  # by time they stand beside each other
+        watched.until(f"{PICTURE}.lines.length === 3")
+        page.get_by_role("tab", name="Runs").click()
+        rows = page.get_by_role("region", name="Runs and attempts").locator("tbody tr")
+        rows.first.wait_for()
+        assert [row.split("\t")[9] for row in rows.all_inner_texts()] == ["20", "10", "–"]
+
+
+def test_of_ranks_with_runs_of_their_own_the_lowest_is_drawn(lens: RunningLens, browse: Browse) -> None:
+    records = [
+        {
+            "record": "step_metrics",
+            "origin": {"workload_uid": "own-runs", "rank": rank},
+            "data_source": "wandb",
+            "run_id": f"run-{rank}",
+            "row_step": step,
+            "values": {"loss": float(rank)},
+            "event_time": 1.7e9 + step,
+        }
+        for rank in range(4)
+        for step in range(50)
+    ]
+    assert lens.post("/records", {"version": 1, "records": records}).json()["rejected"] == []
+    lens.drained()
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=own-runs&metric=loss", ".card[data-drawn]")
+        page.get_by_label("All ranks").wait_for()
+        watched.until(f"{PICTURE}.lines.length === 1")
+        assert page.evaluate(f"{PICTURE}.lines[0].y[0]") == 0
+        page.get_by_label("All ranks").check()
+        watched.until(f"{PICTURE}.lines.length === 4")
+        watched.until("location.hash.includes('ranks=1')")

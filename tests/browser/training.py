@@ -88,6 +88,27 @@ def send_ranks(lens: RunningLens, workload: str, steps_of_ranks: list[int]) -> N
     assert answer.json()["rejected"] == []
 
 
+def send_slow_rank(lens: RunningLens, workload: str, metric: str, slow: float) -> None:
+    """Rows of four ranks, of which the third takes another time for its part of a step."""
+    now = time.time()
+    records = [
+        {
+            "record": "step_metrics",
+            "origin": {"workload_uid": workload, "rank": rank, "world_size": 4},
+            "data_source": "wandb",
+            "run_id": "slow",
+            "session": f"s{rank}",
+            "row_step": step,
+            "values": {"loss": 1.0, metric: (slow if rank == 2 else 100.0) + (7 * rank + step) % 5, "step_time": 300.0},
+            "event_time": now - 400 + step,
+        }
+        for step in range(1, 351)
+        for rank in range(4)
+    ]
+    answer = lens.post("/records", {"version": 1, "producer": "test", "records": records})
+    assert answer.json()["rejected"] == []
+
+
 def send_many(lens: RunningLens, count: int, prefix: str = "job") -> None:
     """Send a number of workloads with one row each."""
     now = time.time()
@@ -131,3 +152,31 @@ def send_stacks(lens: RunningLens, workload: str, now: float) -> None:
     answer = lens.post("/records", {"version": 1, "producer": "test", "records": records})
     assert answer.status_code == 200, answer.text
     assert answer.json()["rejected"] == []
+
+
+def send_lines(lens: RunningLens, workload: str, *texts: str, **origin: Any) -> None:
+    """Lines of a log as records."""
+    of_line = {"record": "log_line", "origin": {"workload_uid": workload, **origin}}
+    answer = lens.post("/records", {"version": 1, "records": [{**of_line, "text": text} for text in texts]})
+    assert answer.json()["rejected"] == [], answer.text
+
+
+def send_measurements(lens: RunningLens, node: str, now: float, seconds: int = 600) -> None:
+    """Measurements of two GPUs and the processor of a node, every 15 seconds."""
+    records = [
+        {
+            "record": "measurement",
+            "origin": {"node": node},
+            "name": name,
+            "value": 50.0 + 40 * math.sin(at / 60) if name.endswith("pct") else 6e10 + at * 1e7,
+            "event_time": now - seconds + at,
+            "tags": tags,
+        }
+        for at in range(0, seconds, 15)
+        for name, tags in (
+            ("host.cpu.used_pct", {}),
+            *((name, {"gpu": gpu}) for gpu in "01" for name in ("gpu.used_pct", "gpu.memory_used_bytes")),
+        )
+    ]
+    answer = lens.post("/records", {"version": 1, "records": records})
+    assert answer.json()["rejected"] == [], answer.text

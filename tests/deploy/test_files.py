@@ -19,6 +19,7 @@ import tomllib
 import yaml
 
 from tests.end_to_end.running_lens import RunningLens, wait_for
+from tests.forked import run_lens
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -130,10 +131,9 @@ def test_the_units_commands_do_what_the_unit_says(make_lens: Callable[..., Runni
     good = f"sinks: {{out: {{type: jsonl, path: {tmp_path / 'out.jsonl'}}}}}\n"
     lens = make_lens(good + "pipelines: {first: {}}\n").start()
     file = lens.data_dir.with_suffix(".yaml")
-    validate = [sys.executable, "-m", "lens_core.cli", "validate", str(file)]
-    assert subprocess.run(validate, capture_output=True, check=False).returncode == 0
+    assert run_lens("validate", str(file)).returncode == 0
     lens.configure(good + "pipelines: {second: {form: [logs]}}\n")
-    assert subprocess.run(validate, capture_output=True, check=False).returncode == 78
+    assert run_lens("validate", str(file)).returncode == 78
     assert lens.process is not None
     lens.process.send_signal(signal.SIGHUP)
     wait_for(lambda: "Reload refused" in lens.log.read_text() or None, what="the refusal in the log")

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from types import MappingProxyType
 
 import psutil
 
+from tests.forked import forked_command
 from tests.side_by_side import shared_folder
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -102,7 +104,7 @@ def run_console(
     folder: Path,
     environ: Mapping[str, str] = MappingProxyType({}),
     *,
-    lens: str = f"{sys.executable} -m lens_core.cli",
+    lens: str = "",
     values: Mapping[str, str] = MappingProxyType({}),
     before: Sequence[str] = (),
     after: Sequence[str] = (),
@@ -118,7 +120,7 @@ def run_console(
     own = [[_step(command, -1) for command in some] for some in (before, after)]
     steps = [_step(_filled(command, values), n) for n, (command, _) in enumerate(commands)]
     script = _HEAD + "\n".join([*own[0], "echo '--- begin'", *steps, *own[1]])
-    code, out, said = _run(script, folder, _environment(folder, lens, environ))
+    code, out, said = _run(script, folder, _environment(folder, lens or shlex.join(forked_command()), environ))
     assert code == 0, f"{block}\n{out}\n{said}"
     note(_RAN, block)
     return _printed(commands, out)

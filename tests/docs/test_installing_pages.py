@@ -33,6 +33,8 @@ class Installation:
             # What pip calls no isolation is switched on by a false value.
             "PIP_NO_BUILD_ISOLATION": "0",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            # A reader's Python writes bytecode; without it each `lens` of these pages compiles the whole checkout.
+            "PYTHONDONTWRITEBYTECODE": "",
         }
         run_console(blocks("first_run.md", "console")[0], self.checkout, self.environ)
 

@@ -32,10 +32,12 @@ NOT_RUN = {
 OTHERS = {
     ("docs/alerting.md", "time() - lens:"): "tests/docs/test_alerting_page.py",
     ("docs/clickhouse.md", "select step"): "no server of ClickHouse is in the tests of pages; its own tests ask it",
+    ("docs/cluster.md", "docker compose"): "no Docker is here; tests/deploy/test_compose.py runs what the services run",
     ("docs/cluster.md", "jetstream {"): "tests/nats_servers.py writes it for its servers",
     ("docs/cluster.md", "pip install"): "no package index has Lens yet; the tests install the extra from here",
     ("docs/diagnosis.md", "INFO - Reported log content"): "what DLRover logs, for people to compare with",
     ("docs/diagnosis.md", "{"): "an answer, shortened; tests/lens_core/http/test_diagnosis.py looks at whole ones",
+    ("docs/findings.md", "[INPUT]"): "no package index has Fluent Bit; tests/plugins/device_errors posts what it posts",
     ("docs/grafana.md", "/api/v1/workloads/${workload}"): "tests/docs/test_task_pages.py",
     ("docs/logs.md", "[OUTPUT]"): "no package index has Fluent Bit; test_logs.py of the sources posts what it posts",
     ("docs/logs.md", "destination lens"): "tests/plugins/sources/test_log_shippers.py",

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.end_to_end.running_lens import RunningLens, http_get, ledgers_come_to_add_up, wait_for
+from tests.end_to_end.running_lens import RunningLens, http_get, ledgers_add_up, wait_for
 from tests.plugins.collectors.tensorboard.test_tensorboard import copy_events, written
 from tests.plugins.collectors.wandb_cloud.test_figures import EXPECTED
 from tests.plugins.collectors.wandb_cloud.wandb_server import KEY, WandbServer, serving, table
@@ -60,7 +60,7 @@ def test_from_wandb_to_datadog_through_the_daemon(wandb_server: WandbServer, int
             assert value == pytest.approx(EXPECTED[name], rel=1e-2), name
         assert all("env:test" in one["tags"] for one in intake.series)
         wait_for(lambda: wandb_server.requests.count("runs") >= 2, 240, "a second run on schedule")
-        ledgers_come_to_add_up(lens)
+        ledgers_add_up(lens.drained())
         for pid in wandb_processes(lens):
             wait_for(lambda pid=pid: not psutil.pid_exists(pid), 240, "the end of a run's process")  # type: ignore[misc]
     finally:
@@ -126,7 +126,7 @@ def test_event_files_and_offline_logs_become_points_with_attempts(tmp_path: Path
         assert {(point["run_id"], point["data_source"]) for point in points} == {("job/run", "tensorflow")}
         offline = wait_for(lambda: lens.points("r1", metrics="loss"), 240, "points of the offline log")
         assert [point["iteration"] for point in offline] == list(range(300))
-        ledgers_come_to_add_up(lens)
+        ledgers_add_up(lens.drained())
         lens.kill()
         lens.start()
         lens.drained()

@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import psutil
 import pytest
 from lens_plugins.sinks.postgresql import embedded_launcher
 
+from lens_core.cli import client
 from tests.end_to_end.running_lens import (
     RunningLens,
     http_get,
@@ -39,6 +41,17 @@ def test_a_second_daemon_on_the_same_directory_is_told_who_has_it(lens: RunningL
     assert lens.process is not None
     assert f"pid {lens.process.pid}, listening on {lens.url}" in second.stderr
     assert "--data-dir" in second.stderr
+
+
+def test_a_daemon_of_another_directory_is_found_where_it_answers(
+    lens: RunningLens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "DEFAULT_URL", lens.url)
+    monkeypatch.setattr(client, "resolve_data_dir", lambda _: tmp_path)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        assert not client.is_answering(f"http://127.0.0.1:{unused.getsockname()[1]}")
+    assert client.is_answering(client.daemon_url(None, None))
 
 
 def test_an_address_in_use_is_said_before_anything_is_started(lens: RunningLens, tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from lens_plugins.sinks.postgresql.copies import quantity_of
 
-from tests.end_to_end.running_lens import RunningLens, ledgers_add_up
+from tests.end_to_end.running_lens import RunningLens, http_post, ledgers_add_up, wait_for
 from tests.plugins.sources.wandb_hook.environments import TRACKERS, environment
 from tests.plugins.sources.wandb_hook.test_echoes import TRAINER
 
@@ -61,3 +63,44 @@ def test_a_trainer_with_five_reporters_is_answered_once(lens: RunningLens, tmp_p
     evidence = lens.get("/workloads/job/detection")["evidence"]
     trackers = {one["facts"]["tracker"]["tracker"] for one in evidence if "tracker" in one["facts"]}
     assert {"mlflow", "trackio", "clearml"} <= trackers
+
+
+@pytest.mark.slow("trains with a real Trainer")
+@pytest.mark.parametrize("reports", ["none", "tensorboard", "mlflow"])
+def test_a_trainer_beside_its_log_and_its_event_files(
+    lens_on: Callable[..., RunningLens], tmp_path: Path, reports: str
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    collector = f"{{type: tensorboard, paths: [{work}], workload: job, interval_seconds: 0.2}}"
+    lens = lens_on(f"collectors:\n  files: {collector}\n")
+    trackers = "none" if reports == "none" else sorted({reports, "tensorboard"})
+    script = textwrap.dedent(TRAINER) + f"trainer({trackers!r}).train()\n"
+    variables = {
+        "PRIMUS_LENS_API_BASE_URL": f"{lens.url}/api/v1",
+        "WORKLOAD_UID": "job",
+        "MLFLOW_TRACKING_URI": "sqlite:///mlflow.db",
+        "COMET_DISABLE_AUTO_LOGGING": "1",
+        "RANK": "0",
+    }
+    done = environment("trackers", TRACKERS).run(script, work, variables)
+    entries = [{"message": line} for line in done.stdout.splitlines()]
+    assert http_post(f"{lens.url}/logs?workload_uid=job", json=entries).json()["accepted"] == len(entries)
+    expected = {"none": {"transformers", "log"}, "tensorboard": {"tensorflow", "log"}}
+    sources = expected.get(reports, {"mlflow", "tensorflow", "log"})
+
+    def listed() -> bool:
+        answer = lens.get("/workloads/job/metrics/sources")
+        return {source["name"] for source in answer["data_sources"]} == sources
+
+    wait_for(listed, what="every source")
+    if reports != "none":
+        runs = [run for run in lens.get("/workloads/job")["runs"] if run["data_source"] == "tensorflow"]
+        assert len(runs) == 2, "the hook's and the collector's"
+    answer = lens.get("/workloads/job/metrics/data")
+    losses = Counter(point["data_source"] for point in answer["data"] if quantity_of(point["metric_name"]) == "loss")
+    chosen = {"none": "transformers", "tensorboard": "tensorflow"}.get(reports, reports)
+    assert losses.pop(chosen) in (3, 4), "with that of the whole run, which the Trainer calls train_loss"
+    assert not losses
+    assert "log" not in {point["data_source"] for point in answer["data"]}
+    assert [one["data_source"] for one in answer["echoes"]] == [chosen]

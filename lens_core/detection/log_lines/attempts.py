@@ -6,26 +6,40 @@ Steps that go backwards are a restart only if the line is later than everything 
 
 from __future__ import annotations
 
+from ...model.event_types import END_EVENTS
 from .stream_memory import Attempt, Job, Stream
 
 MAX_ATTEMPTS = 64
 # Clocks of nodes differ by so much.
 SKEW_SECONDS = 1.0
+# The ranks of an attempt begin within such a time, also behind the first one's failure; a new process takes longer.
+_RESTART_SECONDS = 5.0
 
 
 def begin_attempt(job: Job, moment: float) -> int | None:
-    """A start marker: opens the first attempt, or the next one if this one has steps already.
+    """A start marker: opens the first attempt, or the next one if this one has steps already or has ended.
 
     Every rank prints the marker; those that come late, or again, open nothing: None.
     """
     if not job.attempts:
         return _open_attempt(job, moment)
     newest = job.attempts[-1]
-    if not newest.has_steps:
+    if not newest.has_steps and not _had_ended(job, newest.number, moment):
         return None
     if job.last_step_time is not None and moment <= job.last_step_time + SKEW_SECONDS:
         return None
     return _open_attempt(job, moment)
+
+
+def _had_ended(job: Job, attempt: int, moment: float) -> bool:
+    """Whether somebody told of the end of an attempt before a moment."""
+    ends = [job.events.get(f"{kind}/{attempt}") for kind in END_EVENTS]
+    return any(end is not None and moment > end + _RESTART_SECONDS for end in ends)
+
+
+def has_steps_under_way(job: Job) -> bool:
+    """Whether the newest attempt has steps and no end."""
+    return job.is_running and bool(job.attempts) and job.attempts[-1].has_steps
 
 
 def of_step(job: Job, stream: Stream, counter: str, step: int, moment: float) -> int:

@@ -170,6 +170,8 @@ class CompiledMark(_Declared):
         self.kin = (framework, self.refines)
 
 
+# Each is a metric of its own.
+_MOST_RANKS = 512
 _GAPS = "  "
 _GAP = re.compile(r" {2,}")
 
@@ -181,6 +183,7 @@ class CompiledTable(_Declared):
         super().__init__(declared.words, framework, layer, overruns.detector)
         self.declared = declared
         self.name = f"{self.detector}.{declared.name}"
+        self.is_alone = declared.by_rank  # its header is a name and nothing else
         self._header = searcher(declared.header, f"{self.name}.header", overruns)
         self._row = searcher(rf"\A(?:{declared.row})", f"{self.name}.row", overruns)
         self._columns = Columns(declared.fields, declared.loss, headlines=declared.headlines)
@@ -193,6 +196,8 @@ class CompiledTable(_Declared):
             return None
         if self.declared.labelled:
             return ()
+        if self.declared.by_rank:
+            return (match.group("name"),)
         return tuple(name.strip() for name in self._split(match.group(0).strip()))
 
     def _split(self, text: str) -> list[str]:
@@ -205,6 +210,8 @@ class CompiledTable(_Declared):
         match = self._row(text, 0)
         if match is None:
             return None
+        if self.declared.by_rank:
+            return self._value_of_rank(match, names[0], text)
         cells = self._split(match.group("cells").strip("\r\n"))
         if self.declared.labelled:
             inner = [cell.strip() for cell in cells]
@@ -230,6 +237,21 @@ class CompiledTable(_Declared):
             joins="table" if self.declared.labelled else "",
             epoch_base=self.declared.epoch_base,
             sums_up_epoch=self.declared.sums_up_epoch,
+            hints=self.hints,
+            text=text,
+        )
+
+    def _value_of_rank(self, match: re.Match[str], name: str, text: str) -> Reading | None:
+        """The figure of one rank."""
+        rank = int(match.group("rank"))
+        values = self._columns.read_pairs([(name, match.group("value"))])
+        if rank >= _MOST_RANKS or not values:
+            return None
+        return Reading(
+            format=self.name,
+            framework=self.framework,
+            values={f"{stored}/rank_{rank}": value for stored, value in values.items()},
+            joins="beside",
             hints=self.hints,
             text=text,
         )

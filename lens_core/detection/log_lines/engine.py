@@ -12,6 +12,7 @@ from typing import Protocol
 
 from ...plugin_api.log_formats import EventPattern, LogFormat, Mark, Table
 from .bars import Bar, apply_bar, last_bar
+from .checkpoints import read_checkpoint
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
 from .exceptions import TracebackState, read_exception
 from .general import GeneralReader
@@ -19,6 +20,7 @@ from .general_labels import apply_counter
 from .limited import LineTime, Overruns
 from .prefilter import Candidates, Declared, Prefilter
 from .readings import FrameworkHint, LogEvent, Reading
+from .resuming import read_resuming
 from .searching import MAX_CHARACTERS
 from .text import open_envelope, strip_colours, unwrap, without_launchers
 
@@ -226,7 +228,12 @@ class LineEngine:
             failure = read_exception(text, context.traceback if context is not None else TracebackState())
             if failure is not None:
                 readings.append(Reading(log_event=failure, text=text))
-        if candidates.general and not any(reading.format for reading in readings):
+        if candidates.checkpoint and all(reading.log_event is None for reading in readings):
+            checkpoint = read_checkpoint(text) or read_resuming(text)
+            if checkpoint is not None:
+                readings = readings or [Reading(text=text)]
+                readings[-1].log_event = checkpoint
+        if candidates.general and not (readings and readings[0].format):
             general = self._general.parse_line(text)
             if general is not None and (not readings or general.joins == "evaluates"):
                 readings.append(general)
@@ -279,6 +286,7 @@ class LineEngine:
             readings[-1].only_running = log_event
         else:
             readings[-1].log_event = log_event
+            readings[-1].only_idle = event.declared.only_idle
         if event.framework:
             readings[-1].hints += (event.hint,)
 

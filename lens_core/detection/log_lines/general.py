@@ -9,8 +9,7 @@ that was announced. Numbers of an evaluation keep a name of their own (`val/loss
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
 import msgspec
 
@@ -21,32 +20,28 @@ from .general_evaluation import EVALUATION, is_of_evaluation, name_of_evaluated,
 from .general_labels import (
     COUNTERS,
     LABEL,
-    RANGE,
     SHORT_COUNTERS,
-    TIMES,
     counter_of,
     find_labelled,
-    find_nameless,
     find_position,
     parse_whole,
+    without_times,
     words_beside,
 )
+from .general_objects import OF_OTHER_JOBS, flatten_object
+from .general_other_work import OTHER_WORK, why_no_step
+from .general_places import RANGE, find_nameless, find_number, split_sections
 from .numbers import parse_number
 from .readings import Reading
 
 FORMAT = "general.line"
+NUMBERED = "general.numbered"
 EPOCH = "general.epoch"
 ANNOUNCEMENT = "general.announcement"
 CELL = "general.cell"
 # Characters of a line that are looked at; labels and numbers of a step stand in fewer.
 _MAX_CHARACTERS = 8192
 _OF_AN_EVALUATION = "it speaks of an evaluation, whose results are kept beside a step of the training"
-# Words before the counter of a line that is not a step of training.
-_OTHER_WORK = re.compile(
-    r"(?i)\b(?:val|valid|validat\w+|eval|evaluat\w+|test|testing|sanity|final|best|summary"
-    r"|average|finder|finding|trial|search|loading|loaded|resum(?:e|ed|ing)|saved?|saving|restor(?:e|ed|ing)|config|args|arguments|options|hyper-?parameters"
-    r"|skip(?:ped|ping)?|early|no|not|until|after|every|warmup|from)\b"
-)
 _LOSS_NAMES = (
     "loss",
     "train_loss",
@@ -58,6 +53,7 @@ _LOSS_NAMES = (
     "main/loss",
     "lm_loss",
     "avg_loss",
+    "avg.loss",
     "average_loss",
     "mean_loss",
 )
@@ -65,7 +61,8 @@ _LOSS_NAMES = (
 _LOSS_LIKE = re.compile(r"(?i)(?<![a-z])(?:xent|nll|ce|bce|mse|cost|elbo|cross[-_ ]?entropy)(?![a-z])|cross_?entropy")
 _PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:ppl|perplexity|bpc|bpd|bits[-_ ]per[-_ ]\w{1,16})(?![a-z])")
 # A score is of the training where the speed or the learning rate of a training stands beside it.
-_SCORE = re.compile(r"(?i)(?<![a-z])(?:acc|accuracy|top[-_]?[15]|auc|f1)(?![a-z])|acc$")
+_SCORE = re.compile(r"(?i)(?<![a-z\d])(?:acc|accuracy|top[-_]?[15]|auc|f1)(?![a-z\d])|(?<=[a-z_])acc$")
+_ERROR = re.compile(r"(?i)(?:train(?:ing)?[ _])?err(?:or)?")
 _STORED_PACES = frozenset(["learning_rate", "samples_per_second", "tokens_per_second", "elapsed_time_per_iteration_ms"])
 _PACE = re.compile(
     r"(?i)^(?:lr|learning[_ ]rate|speed|ips|fps|sps|throughput"
@@ -100,14 +97,10 @@ _WORDS_OF_CELLS = 4
 _STEPS_OF_CELLS = re.compile(r"(?i)timesteps|totalenvinteracts|env_steps")
 _STEP_CELLS = frozenset(["step", "global_step", "steps", "Step"])
 _CELLS = re.compile(r"\s*\|(?:[^|]{1,120}\|){2,6}\s*")
-# nanoGPT's estimate over held-out batches: its training loss is of other batches than those of the step.
-_ESTIMATE = re.compile(r"\bstep \d{1,12}: train loss [^\s,]{1,24}, val loss [^\s,]{1,24}\s*$")
-# The name of a checkpoint may hold its step and loss.
-_FILE = re.compile(r"\.(?:ckpt|pth?|bin|safetensors|h5|keras|npz|pkl|distcp)\b")
-_CALL = re.compile(r"[A-Za-z_]\w{0,60}\((?:[A-Za-z_]\w{0,60}=|\s*$)")
-_SIGN = re.compile(r"[:=|,;(\[/{]|\S(?: -+ |  )\S")
-# Keys in dictionaries of other jobs: a quantised layer, a trial of a search.
-_OF_OTHER_JOBS = frozenset(["layer", "module", "tid", "trial", "trial_id", "state", "misc"])
+_DOCUMENT = re.compile(r"(?i)\.(?:txt|json|csv|log|ya?ml|md|html|png)$")
+# A line of two numbers: the iteration, a tab and the loss (WaveGlow); srun's task has a blank behind it.
+_TWO_NUMBERS = re.compile(r"\s{0,8}(\d{1,9}):\t\s{0,4}([-+]?\d{1,9}\.\d{2,12}(?:[eE][-+]?\d{1,3})?|nan)\s*")
+TEXT_OF_TWO_NUMBERS = ":\t"
 
 
 def may_count(stems: Collection[bytes], words: Sequence[bytes], found: Set[bytes]) -> bool:
@@ -148,6 +141,9 @@ class GeneralReader:
     def _read_or_reason(self, text: str) -> Reading | str:
         """The reading of a line, or why there is none."""
         text = text[:_MAX_CHARACTERS]
+        if TEXT_OF_TWO_NUMBERS in text and (numbers := _TWO_NUMBERS.fullmatch(without_times(text))) is not None:
+            iteration, loss = numbers.groups()
+            return Reading(format=NUMBERED, iteration=int(iteration), values={"lm_loss": float(loss)}, text=text)
         if text[:200].lstrip()[:1] == "|" and _CELLS.fullmatch(text):
             return self._read_cells(text)
         if "{" in text:
@@ -180,7 +176,7 @@ class GeneralReader:
         end = text.rfind("}")
         if end < begin:
             return ""
-        if other := _OTHER_WORK.search(text[:begin]):
+        if other := OTHER_WORK.search(text[:begin]):
             return f"`{other.group()}` stands before its object: that is other work than a training's step"
         try:
             body = msgspec.json.decode(text[begin : end + 1].replace("'", '"'))  # Python prints them so
@@ -188,39 +184,60 @@ class GeneralReader:
             return ""
         if not isinstance(body, dict):
             return ""
-        if others := sorted(_OF_OTHER_JOBS.intersection(body)):
+        if others := sorted(OF_OTHER_JOBS.intersection(body)):
             return f"`{others[0]}` is among its keys: that is other work than a training's step"
         if is_of_evaluation(body):
-            return read_evaluation(text, *_count_and_measure(_flatten(body))) or "it says that it is of an evaluation"
-        before = [pair for pair in find_labelled(TIMES.sub(" ", text[:begin]))[0] if counter_of(pair[0])]
-        return self._judge([*before, *_flatten(body)], text, "")
+            return (
+                read_evaluation(text, *_count_and_measure(flatten_object(body)))
+                or "it says that it is of an evaluation"
+            )
+        before = [pair for pair in find_labelled(without_times(text[:begin]))[0] if counter_of(pair[0])]
+        return self._judge([*before, *flatten_object(body)], text, "")
 
     def _read_pairs(self, text: str) -> Reading | str:
-        printed = RANGE.sub(r"[\1]", TIMES.sub(" ", text))
+        printed = RANGE.sub(r"[\1]", without_times(text))
         pairs, before = find_labelled(printed)
-        if not any(counter_of(name) and parse_whole(value) is not None for name, value, _ in pairs):
-            pairs = [*find_nameless(printed), *pairs]
-        return self._judge(pairs, text, before)
+        if len(sections := split_sections(printed)) > 1:
+            pairs = [
+                (f"{word} {name}" if word else name, number, total)
+                for word, part in sections
+                for name, number, total in find_labelled(part)[0]
+            ]
+        if any(counter_of(name) and parse_whole(value) is not None for name, value, _ in pairs):
+            return self._judge(pairs, text, before)
+        if nameless := list(find_nameless(printed)):
+            return self._judge([*nameless, *pairs], text, before)
+        number = find_number(printed) if any("loss" in name.lower() for name, _, _ in pairs) else None
+        if number is None or OTHER_WORK.search(printed[: printed.lower().index("loss")]):
+            return self._judge(pairs, text, before)
+        found = self._judge([number, *pairs], text, before)
+        if isinstance(found, Reading) and found.format == FORMAT and not number[2]:
+            found.format = NUMBERED
+        return found
 
     def _judge(self, pairs: list[tuple[str, str, str]], text: str, before: str) -> Reading | str:
         counters, measures = _count_and_measure(pairs)
-        is_evaluated = bool(measures) and all(name_of_evaluated(name) for name in measures)
+        is_evaluated = _is_evaluated(measures, has_counter=bool(counters))
         if is_evaluated or speaks_of_evaluation(text, measures):
             return read_evaluation(text, counters, measures) or "it speaks of an evaluation"
-        if reason := _why_no_step(text, before):
+        if _is_epoch_alone(text, pairs):
+            return Reading(format=ANNOUNCEMENT, values=find_position(counters)[1], joins="epoch", text=text)
+        if reason := why_no_step(text, before, measures):
             return reason
-        values = self._measured(measures, is_named=bool(counters))
+        values = self._measured(
+            measures, is_named=bool(counters) or any(name.lower() == "progress" for name in measures)
+        )
         iteration, values_of_counters = find_position(counters)
         if "lm_loss" not in values and not _measures_training(values, counters):
-            is_alone = not measures or not any("loss" in name.lower() for name in measures)
+            is_alone = not any("loss" in name.lower() for name in measures) and not _are_settings(pairs)
             if iteration is not None and is_alone and not words_beside(text, pairs):
                 return Reading(
                     format=ANNOUNCEMENT, iteration=iteration, values=values_of_counters, joins="announces", text=text
                 )
-            if _is_epoch_alone(text, pairs):
-                return Reading(format=ANNOUNCEMENT, values=values_of_counters, joins="epoch", text=text)
             return self._of_block(values, counters, measures, text)
         bar = last_bar(text) if set(counters) <= {"epoch"} else None
+        if bar is not None and bar == counters.get("epoch") and text.count(f"{bar[0]}/{bar[1]}") == 1:
+            bar = None  # `Epochs:  10%|#   | 10/100` counts the epochs
         if bar is not None and bar[1]:
             values.update(values_of_counters)
             values.update(step_in_epoch=float(bar[0]), steps_per_epoch=float(bar[1]))
@@ -254,7 +271,9 @@ class GeneralReader:
             return read_evaluation(text, counters, evaluated) or no_measure
         if not values:
             return "no number on it has a name"
-        if other := _OTHER_WORK.search(text):
+        if not any(_is_measure(name.lower()) for name in (*measures, *values)):
+            return "it has no counter of steps, and measures nothing of a training"
+        if other := OTHER_WORK.search(text):
             return f"it has no counter of steps, and `{other.group()}` speaks of other work"
         if words_beside(text, ()) > 2 + 4 * len(values):
             return "it has no counter of steps, and more words than numbers"
@@ -295,26 +314,29 @@ def _count_and_measure(
     measures: dict[str, str] = {}
     for name, value, total in pairs:
         kind = counter_of(name) or ("step" if total and name.lower() in SHORT_COUNTERS else "")
+        if kind == "epoch" and not total and name.lower().endswith("epochs"):  # how many there are
+            continue
         if kind:
-            number = parse_whole(value)
+            number = parse_whole(value) if value[-1:] != "%" else None  # `Epochs: 10%|#   | 10/100`
             if number is not None and kind not in counters:
                 counters[kind] = (number, parse_whole(total) if total else None)
-        elif name and name not in measures and not (total and parse_whole(value) is not None):
+        elif (
+            name
+            and name not in measures
+            and not _DOCUMENT.search(name)
+            and not (total and parse_whole(value) is not None)
+        ):
             measures[name] = value if not total else f"{value} ({total})"
     return counters, measures
 
 
-def _why_no_step(text: str, before: str) -> str:
-    """Say why a line cannot be a step of a training, whatever its numbers are; empty if it may."""
-    if before and (other := _OTHER_WORK.search(before)):
-        return f"`{other.group()}` stands before its counter: that is other work than a training's step"
-    if _ESTIMATE.search(text):
-        return "it is an estimate over batches that are held back"
-    if _FILE.search(text):
-        return "it names a file of a checkpoint"
-    if _CALL.search(text):
-        return "it is a call in a program's code"
-    return "" if _SIGN.search(text) else "nothing separates its names from its numbers"
+def _is_evaluated(measures: Mapping[str, str], *, has_counter: bool) -> bool:
+    """Whether all numbers are of an evaluation: each says so, or the first one of a line without a counter does."""
+    own = [name.lower() for name in measures if not name_of_evaluated(name)]
+    if not own:
+        return bool(measures)
+    begins = name_of_evaluated(next(iter(measures))) != ""
+    return begins and not has_counter and not any("loss" in name or name.startswith("train") for name in own)
 
 
 def _measures_training(values: Collection[str], counters: Mapping[str, tuple[int, int | None]]) -> bool:
@@ -324,6 +346,8 @@ def _measures_training(values: Collection[str], counters: Mapping[str, tuple[int
         return True
     if _is_placed(counters) and any(_PERPLEXITY.search(name) for name in own):
         return True
+    if _is_placed(counters) and "epoch" in counters and any(_ERROR.fullmatch(name) for name in own):
+        return True
     if "epoch" in counters and "step" in counters and ("learning_rate" in own or {"time", "data"} <= set(own)):
         return True
     if "learning_rate" in own and counters.get("step", (0, None))[1] is not None:
@@ -332,36 +356,28 @@ def _measures_training(values: Collection[str], counters: Mapping[str, tuple[int
     return has_pace and any(_SCORE.search(name) or _PERPLEXITY.search(name) for name in own)
 
 
+def _are_settings(pairs: Iterable[tuple[str, str, str]]) -> bool:
+    """Whether the counters of a line are how many there will be: `steps: 1000`."""
+    return any(counter_of(name) and name.lower().endswith("s") and not total for name, _, total in pairs)
+
+
 def _is_epoch_alone(text: str, pairs: Collection[tuple[str, str, str]]) -> bool:
     """Whether a line is the number of an epoch and nothing else: its steps or its loss stand on lines below."""
     is_one = len(pairs) == 1 and all(
-        counter_of(name) == "epoch" and number.isdigit() and not total for name, number, total in pairs
+        counter_of(name) == "epoch" and not name.lower().endswith("epochs") and number.isdigit() and not total
+        for name, number, total in pairs
     )
     return is_one and BAR_TEXT not in text and not words_beside(text, pairs)
+
+
+def _is_measure(name: str) -> bool:
+    """Whether a number of this name is something that a training measures."""
+    patterns = (_GOALS, _SCORE, _LOSS_LIKE, _PERPLEXITY, _PACE)
+    is_named = "loss" in name or "entropy" in name or name in _OF_BLOCKS or name in _STORED_PACES
+    return is_named or any(pattern.search(name) for pattern in patterns)
 
 
 def _is_placed(counters: Mapping[str, tuple[int, int | None]]) -> bool:
     """Whether a step stands beside its epoch or its total: more than somebody's `step: 5`."""
     steps = [total for kind, (_, total) in counters.items() if kind in ("global", "step", "batch")]
     return bool(steps) and ("epoch" in counters or any(total is not None for total in steps))
-
-
-def _flatten(body: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """The numbers of a JSON object by their keys; of `{"name": "loss", "data": {"value": 3}}` the value by its name."""
-    named = body.get("name") or body.get("metric") or body.get("tag")
-    if isinstance(named, str):
-        inner = body.get("data") if isinstance(body.get("data"), dict) else body
-        if isinstance(inner, dict) and isinstance(inner.get("value"), int | float):
-            yield named, repr(float(inner["value"])), ""
-            for key, value in inner.items():
-                if counter_of(key) and isinstance(value, int | float) and not isinstance(value, bool):
-                    yield key, repr(value), ""
-            return
-    for key, value in body.items():
-        if isinstance(value, dict):
-            is_wrapper = not prefix and key in ("data", "metrics", "values", "stats", "log", "logs", "train")
-            yield from _flatten(value, prefix if is_wrapper else f"{prefix}{key}/")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield f"{prefix}{key}", repr(value), ""
-        elif isinstance(value, str) and len(value) < 40 and parse_number(value) is not None:
-            yield f"{prefix}{key}", value, ""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from .general_labels import TIMES, counter_of, parse_whole, words_beside
+from .general_labels import counter_of, parse_whole, without_times, words_beside
 from .numbers import parse_number
 from .readings import Reading
 
@@ -51,7 +51,7 @@ def name_of_evaluated(label: str) -> str:
 def speaks_of_evaluation(text: str, measures: Collection[str]) -> bool:
     """Whether a line says that it is about an evaluation elsewhere than in the labels of its numbers."""
     in_labels = sum(len(_WORD.findall(name)) for name in measures if not _STEP_OF_LABEL.search(name))
-    return len(_WORD.findall(TIMES.sub(" ", text))) > in_labels
+    return len(_WORD.findall(without_times(text))) > in_labels
 
 
 def is_of_evaluation(body: Mapping[str, Any]) -> bool:
@@ -68,7 +68,7 @@ def read_evaluation(
         return None
     if speaks_of_evaluation(text, measures) and _is_under_way(text, counters):
         return None
-    word = _WORD.search(TIMES.sub(" ", text))
+    word = _WORD.search(without_times(text))
     if word is None or words_beside(text, [(name, "", "") for name in measures]) > 4 + 2 * len(measures):
         return None
     spoken = word.group().lower()
@@ -97,7 +97,7 @@ def _is_under_way(text: str, counters: Mapping[str, tuple[int, int | None]]) -> 
     """Whether a line says how many batches of the evaluation are done, and that some are left."""
     if "batch" in counters or _OWN_STEP.search(text):
         return True
-    plain = TIMES.sub(" ", text)
+    plain = without_times(text)
     return any(
         match.group(1) != match.group(2)
         and not _COUNTED_RIGHT.search(plain[max(0, match.start() - _NEAR_CHARACTERS) : match.start()])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
+from functools import lru_cache
 
 from .numbers import parse_number
 from .readings import Reading
 
 _MAX_NUMBERS = 256
+# Labels and texts between numbers are remembered up to this length.
+_KEPT_CHARACTERS = 100
 _SHORTEST_COUNTER, _COUNTER_CHARACTERS = len("step 1"), 200
 _MAX_STEP = 2**53
 # Labels of counters, from the one that counts the whole training to those that count within an epoch.
@@ -25,16 +28,19 @@ _STEP = frozenset(
     step steps iter iters iteration iterations update updates minibatch_step optimizer_step up. tick
     """.split()
 )
-_BATCH = frozenset(["batch", "batches", "minibatch", "batch_idx", "batch_index"])
+_BATCH = frozenset(
+    "batch batches minibatch batch_idx batch_index epochiter epoch_iter epoch_step iter_in_epoch".split()
+)
 _EPOCH = frozenset(["epoch", "epochs", "ep", "ep."])
 # These count only where their total stands behind them: `i = 10 / 17800`.
-SHORT_COUNTERS = frozenset(["i", "it", "idx", "n"])
+SHORT_COUNTERS = frozenset(["i", "it", "idx", "n", "data"])
 COUNTERS = _GLOBAL | _STEP | _BATCH | _EPOCH
 _TOTALS = frozenset(["max_steps", "total_steps", "max_iter", "max_iters", "total_iters", "num_training_steps"])
 # Words that may stand before a counter without changing what it counts.
 _PLAIN_WORDS = frozenset(
     """
     train training learning current curr cur the at in of on log metrics results
+    finished completed processed starting beginning running
     """.split()
 )
 _TIME_WORDS = frozenset(
@@ -42,14 +48,18 @@ _TIME_WORDS = frozenset(
     time eta elapsed remaining date performace performance sec secs seconds
     """.split()
 )
-TIMES = re.compile(
-    r"\b[IWEF]\d{4}(?:\d{4})? \d\d:\d\d:\d\d\.\d{1,9}\s{1,8}\d{1,9}\b|\b\d{1,3}%\|[^|\r\n]{0,200}\|"
+_TIMES = re.compile(
+    r"\b[IWEF]\d{4}(?:\d{4})? \d\d:\d\d:\d\d(?:\.\d{1,9}\s{1,8}\d{1,9})?\b|\b\d{1,3}%\|[^|\r\n]{0,200}\|"
     r"|\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d:\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
     r"|\d{1,2}/\d{1,2}(?:/\d{2,4})?[ ,]+(?=\d\d:)|\b\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d{1,6})?\b(?!:)"
-    r"|\b(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL)\b|\[?\b[\w./-]{1,80}\.(?:py|cc|cpp|cu|h): ?\d{1,6}\]?"
+    r"|\b(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL)\b"
     r"|\((?!(?i:steps?|iter(?:ation)?s?|epochs?|updates?|batch)[: ])[\w.-]{1,40}[: ]\d{1,6}\)"
     r"|\b\d{1,9}(?:\.\d{1,9})? ?m?s/\d{1,6} ?[a-z]{1,8}\b"
+    # Julia's blocks of log lines, and its numbers of 32 bits.
+    r"|^[\u2502\u250c\u2514][ \u2500]?(?:Info:|Warning:)?|(?<=\d)f0\b"
 )
+_SOURCE = re.compile(r"(?<![\w./-])\[?[\w./-]{1,80}\.(?:py|cc|cpp|cu|h): ?\d{1,6}\]?")
+_ENDINGS_OF_SOURCE = (".py:", ".cc:", ".cpp:", ".cu:", ".h:")
 _NUMBER = re.compile(
     r"(?<![\w.@])(?<![A-Za-z]-)[-+]?(?:\d+(?:,\d{3})*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf)\b)"
     r"(?:%|(?!\w)|(?=[A-Za-z\u00b5]{1,8}(?:/[A-Za-z]{1,8})?(?![\w.])))"
@@ -57,20 +67,28 @@ _NUMBER = re.compile(
 _UNIT = re.compile(r"[A-Za-z\u00b5]{1,8}(?:/[A-Za-z]{1,8})?")
 _OF_TOTAL = re.compile(r"\s{0,8}(?:/|of|out of)\s{0,8}$")
 _AVERAGE = re.compile(r"\s{0,4}\((?:avg:? ?)?\s{0,4}$")
+_DEVIATION = re.compile(r"\s{0,4}(?:\u00b1|\+/-|\+-)\s{0,4}$")
+# `train loss 100 2.31`: a step without a name between a loss and its value.
+_LOSS_BEFORE = re.compile(r"(?i)(?:^|[\s,;|])[\w ]{0,40}loss\s{1,8}$")
+# `train cross_entropy |  3.21`
+_MEASURE_AND_BAR = re.compile(r"(?i)([\w ]{0,40}(?:loss|entropy|accuracy|perplexity|reward))\s{1,16}\|\s{0,16}$")
 _SEPARATOR = re.compile(r"[,;|(){}\[\]\t<>]|\.\s(?=\S)|\s:\s|\s-+\s|\s{2,}|\*{2,}")
 LABEL = re.compile(r"[A-Za-z_][\w ./%@-]{0,80}")
 # A label is a name; what has one of these is a sentence.
-_PROSE = re.compile(r"(?i)\b(?:of|with|for|by|and|a|the|was|due|to|than)\b")
-# The batches of an interval: the last one is where the training is.
-RANGE = re.compile(r"\[ {0,8}\d{1,12} {0,4}- {0,8}(\d{1,12}) {0,8}\]")
-# A line may begin with its step: `100/21150 (epoch 0.236), train_loss = 2.19`, `[100 | 34.56] loss=3.12`.
-_FIRST = re.compile(
-    r"\s{0,8}(?:(?P<step>\d{1,12})/(?P<total>\d{1,12})\s{0,4}[(,;|]|\[(?P<alone>\d{1,12}) \| [\d.]{1,16}\])"
-)
+_PROSE = re.compile(r"(?i)\b(?:of|with|for|by|and|a|the|was|due|to|than|0x[\da-f]{1,32})\b")
 # `train loss at step 100: 5.12`: the counter stands within the label of the number behind it.
 _WITHIN = re.compile(r"(?i)(.{0,60}\S) (?:at|after) (?:global )?(step|iteration|iter|update|epoch)$")
+# `eval in step: 1000, loss: 3.01`: an evaluation names the step of the training.
+_EVALUATED_AT = re.compile(r"(?:eval|val|valid|test)\w{0,8} (?:in|at|after|for) (?=[a-z])")
 _BESIDE = re.compile(r"\s{0,4}\]\s{0,4}\[\s{0,8}")
-_PAIR = re.compile(r"\[\s{0,8}(\d{1,9})(?:\s{0,8}/\s{0,8}(\d{1,9}))?\s{0,8}\]")
+
+
+@lru_cache(maxsize=32)
+def without_times(text: str) -> str:
+    """A line with blanks in the place of dates, times, levels, places in source files and the like."""
+    if any(ending in text for ending in _ENDINGS_OF_SOURCE):
+        text = _SOURCE.sub(" ", text)
+    return _TIMES.sub(" ", text)
 
 
 def find_labelled(printed: str) -> tuple[list[tuple[str, str, str]], str]:
@@ -80,6 +98,7 @@ def find_labelled(printed: str) -> tuple[list[tuple[str, str, str]], str]:
     last = 0
     has_counter = False
     awaited = ""
+    is_open = False
     for match in _NUMBER.finditer(printed):
         if len(pairs) >= _MAX_NUMBERS:
             break
@@ -94,12 +113,16 @@ def find_labelled(printed: str) -> tuple[list[tuple[str, str, str]], str]:
             name, value, _ = pairs[-1]
             pairs[-1] = (name, value, number)
             continue
-        if pairs and pairs[-1][0] and _AVERAGE.match(between):
-            if number.endswith("%") or counter_of(pairs[-1][0]):
-                continue
-            pairs.append((f"{pairs[-1][0]}_avg", number, ""))
+        if pairs and pairs[-1][0] and (beside := _beside(between)):
+            if not number.endswith("%") and not counter_of(pairs[-1][0]):
+                pairs.append((f"{pairs[-1][0]}{beside}", number, ""))
             continue
-        label, rest = _label_of(between)
+        if is_open and not between.strip(" :") and "." in number:  # `train loss 100 2.31`
+            pairs[-1:] = [("step", pairs[-1][1], ""), (pairs[-1][0], number, "")]
+            has_counter, is_open = True, False
+            continue
+        is_open = number.isdigit() and not has_counter and _LOSS_BEFORE.search(between) is not None
+        label, rest = _label_of(between) if len(between) <= _KEPT_CHARACTERS else _find_label(between)
         if not label and pairs and _BESIDE.fullmatch(between) and counter_of(pairs[-1][0]) == "epoch":
             label = "step"  # Epoch: [0] [  0/1234]
         if label and (within := _WITHIN.match(label)) is not None:
@@ -113,14 +136,27 @@ def find_labelled(printed: str) -> tuple[list[tuple[str, str, str]], str]:
     return [pair for pair in pairs if pair[0]], before
 
 
+def _beside(between: str) -> str:
+    """Return whether a number is the average or the deviation of the one before it; empty for all others."""
+    return "_avg" if _AVERAGE.match(between) else "_std" if _DEVIATION.match(between) else ""
+
+
+@lru_cache(maxsize=4096)
 def _label_of(between: str) -> tuple[str, str]:
+    """As `_find_label`; lines repeat what stands between their numbers."""
+    return _find_label(between)
+
+
+def _find_label(between: str) -> tuple[str, str]:
     """The label at the end of the text before a number, and what stands before the label."""
     text = between.rstrip(" \t:='\"")
     if text[-1:] in ("[", "("):
         inner = text[:-1].rstrip()
         # A list's first number is named as the list is; a counter may stand in brackets behind its name.
-        if inner[-1:] in ("=", ":") or counter_of(_SEPARATOR.split(inner)[-1].strip(" -")):
-            text = inner.rstrip(" \t:='\"")
+        if inner[-1:] in ("=", ":") or counter_of(_SEPARATOR.split(inner)[-1].strip(" -.")):
+            text = inner.rstrip(" \t:='\".")
+    elif text[-1:] == "|" and (measured := _MEASURE_AND_BAR.search(between)) is not None:
+        return measured.group(1).strip(), between[: measured.start()]
     parts = _SEPARATOR.split(text)
     label = parts[-1].strip(" \t'\"-#>~")
     head = text[: len(text) - len(parts[-1])]
@@ -135,13 +171,21 @@ def _label_of(between: str) -> tuple[str, str]:
 
 
 def _normal(label: str) -> str:
-    words = re.split(r"[ _]+", label.lower().strip())
+    words = label.lower().replace("_", " ").split()
     return "_".join(word for word in words if word and word not in _PLAIN_WORDS)
 
 
 def counter_of(label: str) -> str:
+    """Return the counter that a label names; see `_counter_of`."""
+    return _counter_of(label) if len(label) <= _KEPT_CHARACTERS else ""
+
+
+@lru_cache(maxsize=4096)
+def _counter_of(label: str) -> str:
     """Return the counter that a label names: `global`, `step`, `batch`, `epoch`, `total`; empty if there is none."""
-    plain = "_".join(label.lower().split())
+    label = " ".join(label.lower().split())
+    label = label[evaluated.end() :] if (evaluated := _EVALUATED_AT.match(label)) is not None else label
+    plain = label.replace(" ", "_")
     if plain in _GLOBAL:
         return "global"
     if plain in _TOTALS:
@@ -151,19 +195,6 @@ def counter_of(label: str) -> str:
         if plain in names:
             return kind
     return ""
-
-
-def find_nameless(printed: str) -> Iterator[tuple[str, str, str]]:
-    """Counters without a name: `[1/3][100/1000]` is an epoch and a step; `[100/1000]` and `100/1000 (` are a step."""
-    if (first := _FIRST.match(printed)) is not None:
-        yield "step", first.group("step") or first.group("alone"), first.group("total") or ""
-        return
-    found = list(_PAIR.finditer(printed))[:2]
-    if len(found) == 2 and found[0].end() == found[1].start():
-        yield "epoch", found[0].group(1), found[0].group(2) or ""
-        yield "step", found[1].group(1), found[1].group(2) or ""
-    elif found and found[0].group(2):
-        yield "step", found[0].group(1), found[0].group(2)
 
 
 def find_position(counters: Mapping[str, tuple[int, int | None]]) -> tuple[int | None, dict[str, float]]:
@@ -208,7 +239,7 @@ def apply_counter(reading: Reading, before: str) -> None:
     """Give a dictionary that names no step that of the counter before it: `global_step: 100, {'loss': 2.5}`."""
     if reading.iteration is not None or len(before) < _SHORTEST_COUNTER or "<" in before:
         return
-    pairs, _ = find_labelled(TIMES.sub(" ", before[-_COUNTER_CHARACTERS:]))
+    pairs, _ = find_labelled(without_times(before[-_COUNTER_CHARACTERS:]))
     if pairs and counter_of(pairs[-1][0]) in ("global", "step"):
         reading.iteration = parse_whole(pairs[-1][1])
 
@@ -216,5 +247,5 @@ def apply_counter(reading: Reading, before: str) -> None:
 def words_beside(text: str, pairs: Collection[tuple[str, str, str]]) -> int:
     """Count the words of a line beside labels, levels, and those that follow a number closely."""
     labels = {word for name, _, _ in pairs for word in re.split(r"[^a-z]+", name.lower())}
-    words = re.findall(r"(?<![\w.])[a-z]{3,}", TIMES.sub(" ", text[:512]).lower().replace("_", " "))
+    words = re.findall(r"(?<![\w.])[a-z]{3,}", without_times(text[:512]).lower().replace("_", " "))
     return sum(word not in labels and word not in _PLAIN_WORDS and word not in _TIME_WORDS for word in words)

@@ -15,9 +15,11 @@ from typing import TypeVar
 import msgspec
 
 from .bars import BAR_TEXT
+from .checkpoints import CHECKPOINT_OBJECTS, CHECKPOINT_VERBS
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
 from .exceptions import FAILURE_STEMS
-from .general import MEASURE_STEMS, WORDS, may_count
+from .general import MEASURE_STEMS, TEXT_OF_TWO_NUMBERS, WORDS, may_count
+from .resuming import LOADED_OBJECTS, LOADING_VERBS, RESUMING_VERBS
 from .words import OF_PREFIXES, rarest, row_of, rows_of
 
 BAR_WORD = b"it"
@@ -27,6 +29,10 @@ _STEMLESS_LIMIT = 16_384
 # Longer rows hardly come again, and would cost memory.
 _ROW_BYTES = 1024
 _NOTHING: frozenset[int] = frozenset()
+_OF_CHECKPOINTS = CHECKPOINT_VERBS | CHECKPOINT_OBJECTS | RESUMING_VERBS | LOADING_VERBS | LOADED_OBJECTS
+# Words that are left of a line of numbers: those of prefixes and of timestamps.
+_MOST_PREFIXES = 4
+_OF_PREFIXES = OF_PREFIXES | {b"t", b"z", b"f", b"p"}
 
 
 def _any_of(texts: Iterable[bytes]) -> re.Pattern[bytes]:
@@ -58,7 +64,8 @@ class Candidates(msgspec.Struct, frozen=True):
     """The formats, events and marks to try on a line with certain words.
 
     Of `needed` one must stand on a line, else nothing of it can be found there; empty if that cannot be said.
-    `general`: the words may be a counter's or a measure's. `failure`: one of them may name an exception.
+    `general`: the words may be a counter's or a measure's. `failure`: one of them may name an exception. `checkpoint`:
+    they may say that a checkpoint is written or taken up.
     """
 
     formats: tuple[CompiledFormat, ...]
@@ -71,6 +78,7 @@ class Candidates(msgspec.Struct, frozen=True):
     needed: tuple[str, ...]
     general: bool = False
     failure: bool = False
+    checkpoint: bool = False
 
 
 class Prefilter:
@@ -83,24 +91,35 @@ class Prefilter:
         self._triggers = self._plain | {b"m" + word for word in self._plain}
         keys = {rarest(item.words) for item in declared.all() if item.words} | {BAR_WORD}
         self._keys = frozenset(keys | {b"m" + word for word in keys})
-        self._known = self._triggers | WORDS
-        self._asked = self._keys | WORDS
-        # Words without a stem: most new rows have no others, and need not be searched.
+        self._known = self._triggers | WORDS | _OF_CHECKPOINTS
+        # Words without a stem: most new rows have no others, and need not be searched. A row whose words are all idle
+        # is nobody's: those have no stem and are none by which anything is found.
         self._stemless: set[bytes] = set()
+        self._idle: set[bytes] = set()
+        self._leading = self._keys | WORDS | CHECKPOINT_VERBS | RESUMING_VERBS | LOADING_VERBS
+        self._numbers = itertools.count()
+        # Lines of numbers alone; almost all lack the text that they need.
+        self._two_numbers = Candidates(
+            *((), (), (), ()), False, next(self._numbers), False, (TEXT_OF_TWO_NUMBERS,), general=True
+        )
         # Somebody's own pattern may hold no word at all; then every line is shown to it.
         self._wordless = any(not item.words for item in declared.all())
-        self._numbers = itertools.count()
         self._sets: dict[tuple[frozenset[bytes], bool, bool], Candidates | None] = {}
-        self._rows: dict[bytes, Candidates | None] = {}
+        # The same for words that are no counter's or measure's, on a row without a stem.
+        self._plain_sets: dict[frozenset[bytes], Candidates | None] = {}
+        # Rows that say nothing, and those that may; together they are bounded.
+        self._nobodys: set[bytes] = set()
+        self._rows: dict[bytes, Candidates] = {}
+        self._room = _ROWS_LIMIT
 
     def filter_lines(self, texts: Sequence[str], reported: Set[int] = _NOTHING) -> list[tuple[int, Candidates]]:
         """Return the lines that may say something, by index; the others say nothing that is not `reported` yet."""
-        known, learn = self._rows.get, self._find_in_row
+        nobodys, known, learn = self._nobodys, self._rows.get, self._find_in_row
         return [
             (index, found)
             for index, row in enumerate(rows_of(texts))
-            if (seen := known(row, ...)) is not None
-            and (found := learn(row) if seen is ... else seen) is not None
+            if row not in nobodys
+            and (found := known(row) or learn(row)) is not None
             and found.number not in reported
             and not (found.needed and _lacks_all(texts[index], found.needed))
         ]
@@ -108,8 +127,7 @@ class Prefilter:
     def find_candidates(self, text: str) -> Candidates | None:
         """Return the candidates for one line; None if there are none."""
         row = row_of(text)
-        seen = self._rows.get(row, ...)
-        found = self._find_in_row(row) if seen is ... else seen
+        found = None if row in self._nobodys else self._rows.get(row) or self._find_in_row(row)
         return None if found is None or (found.needed and _lacks_all(text, found.needed)) else found
 
     def words_of(self, text: str) -> frozenset[bytes]:
@@ -120,19 +138,53 @@ class Prefilter:
     def _find_in_row(self, row: bytes) -> Candidates | None:
         """Return the candidates for a row that is new, or too long for the cache."""
         words = row.split()
-        stems = () if self._stemless.issuperset(words) else self._find_stems(row, words)
-        found = None
-        if stems or self._wordless or not self._asked.isdisjoint(words):
-            known = self._known.intersection(words)
-            general = (bool(stems) or not WORDS.isdisjoint(known)) and may_count(stems, words, known)
-            failure = not FAILURE_STEMS.isdisjoint(stems)
-            if general or failure or self._wordless or not self._keys.isdisjoint(known):
-                found = self._of_words(known, general, failure)
+        is_idle = self._idle.issuperset(words) and not self._wordless
+        found = None if is_idle else self._find_by_words(row, words)
+        if len(words) <= _MOST_PREFIXES and _OF_PREFIXES.issuperset(words):
+            found = self._with_two_numbers(found)
         if len(row) > _ROW_BYTES:
             return found
-        if len(self._rows) >= _ROWS_LIMIT:
+        self._room -= 1
+        if self._room < 0:
+            self._room = _ROWS_LIMIT
+            self._nobodys.clear()
             self._rows.clear()
-        self._rows[row] = found
+        if found is None:
+            self._nobodys.add(row)
+        else:
+            self._rows[row] = found
+        return found
+
+    def _find_by_words(self, row: bytes, words: Sequence[bytes]) -> Candidates | None:
+        """Return the candidates for the words of a row."""
+        stems = () if self._stemless.issuperset(words) else self._find_stems(row, words)
+        known = self._known.intersection(words)
+        # Most new rows have no stem and no word of the general reader: their known words say all of them.
+        found = self._plain_sets.get(known, ...) if not stems else ...
+        return self._of_new_words(known, words, stems) if found is ... else found
+
+    def _with_two_numbers(self, found: Candidates | None) -> Candidates:
+        """Return the candidates for a row without words beside those of prefixes, which may be two numbers."""
+        if found is None:
+            return self._two_numbers
+        needed = (*found.needed, TEXT_OF_TWO_NUMBERS) if found.needed else ()
+        return msgspec.structs.replace(found, general=True, needed=needed, has_only_marks=False)
+
+    def _of_new_words(
+        self, known: frozenset[bytes], words: Sequence[bytes], stems: Sequence[bytes]
+    ) -> Candidates | None:
+        """Return the candidates for words that do not say alone whether the general reader may read their row."""
+        is_plain = not stems and WORDS.isdisjoint(known)
+        general = not is_plain and may_count(stems, words, known)
+        failure = not FAILURE_STEMS.isdisjoint(stems)
+        found = None
+        checkpoint = _may_tell_of_checkpoint(known)
+        if general or failure or checkpoint or self._wordless or not self._keys.isdisjoint(known):
+            found = self._of_words(known, general, failure)
+        if is_plain:
+            if len(self._plain_sets) >= _MEMO_LIMIT:
+                self._plain_sets.clear()
+            self._plain_sets[known] = found
         return found
 
     def _find_stems(self, row: bytes, words: Sequence[bytes]) -> Sequence[bytes]:
@@ -141,7 +193,9 @@ class Prefilter:
         if not stems and len(row) <= _ROW_BYTES:
             if len(self._stemless) >= _STEMLESS_LIMIT:
                 self._stemless.clear()
+                self._idle.clear()
             self._stemless.update(words)
+            self._idle.update(set(words) - self._leading)
         return stems
 
     def _of_words(self, known: frozenset[bytes], general: bool, failure: bool) -> Candidates | None:
@@ -153,21 +207,33 @@ class Prefilter:
             self._sets.clear()
         found = self._triggers & known
         words = found | {word[1:] for word in found if word[:1] == b"m"}
-        self._sets[key] = made = self._standing_on(words, general, failure)
+        checkpoint = _may_tell_of_checkpoint(known)
+        self._sets[key] = made = self._standing_on(words, general, failure, checkpoint)
         return made
 
-    def _standing_on(self, words: frozenset[bytes], general: bool, failure: bool) -> Candidates | None:
+    def _standing_on(
+        self, words: frozenset[bytes], general: bool, failure: bool, checkpoint: bool
+    ) -> Candidates | None:
         formats, events = _items_of_words(self._declared.formats, words), _items_of_words(self._declared.events, words)
         marks, tables = _items_of_words(self._declared.marks, words), _items_of_words(self._declared.tables, words)
         bar = BAR_WORD in words
-        says = bool(formats or events or tables) or general or failure
+        says = bool(formats or events or tables) or general or failure or checkpoint
         if not (says or bar or marks):
             return None
-        needed = () if general or failure else _needed(formats, events, marks, tables, bar)
+        needed = () if general or failure or checkpoint else _needed(formats, events, marks, tables, bar)
         only_marks = not (says or bar)
         return Candidates(
-            formats, events, marks, tables, bar, next(self._numbers), only_marks, needed, general, failure
+            formats, events, marks, tables, bar, next(self._numbers), only_marks, needed, general, failure, checkpoint
         )
+
+
+def _may_tell_of_checkpoint(words: Set[bytes]) -> bool:
+    """Whether words may say that a checkpoint is written, or that training goes on from one."""
+    if not RESUMING_VERBS.isdisjoint(words):
+        return True
+    if not LOADING_VERBS.isdisjoint(words) and not LOADED_OBJECTS.isdisjoint(words):
+        return True
+    return not (CHECKPOINT_VERBS.isdisjoint(words) or CHECKPOINT_OBJECTS.isdisjoint(words))
 
 
 def _lacks_all(text: str, needed: tuple[str, ...]) -> bool:

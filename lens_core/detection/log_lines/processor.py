@@ -10,19 +10,24 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...base.self_metrics import SelfMetrics
-from ...model.event_types import END_EVENTS
+from ...model.event_types import ATTENTION_EVENTS, END_EVENTS
 from ...model.processing import Processed
 from ...model.records import Detection, Event, Evidence, LogLine, Origin, Record
 from ...plugin_api.components import Detector
 from ..detectors import EvidenceRules
 from . import attempts, log_events
 from .engine import Context, LineEngine
+from .log_tails import TOTAL_BYTES, LogTails
 from .prefilter import Candidates
-from .reader import StreamContext, StreamReader
+from .reader import StreamReader
+from .stream_context import StreamContext
 from .stream_memory import Memory, is_silent
 from .text import PARTIAL
 
 _MAX_PLACES = 50_000
+_SAID_CHARACTERS = 100
+# A cluster's daemon has a processor for each of its partitions, mostly 64 of them.
+_SIBLING_TAIL_BYTES = TOTAL_BYTES // 16
 
 
 # Kinds of record that detectors process; all others pass unchanged.
@@ -42,10 +47,12 @@ class DetectorProcessor:
         on_pause: Callable[[str, str], None] | None = None,
         *,
         sibling: DetectorProcessor | None = None,
+        repeats_ends: bool = False,
     ) -> None:
         detectors = list(detectors)
         self.engine: LineEngine = LineEngine(detectors, on_pause) if sibling is None else sibling.engine
         self.rules: EvidenceRules = EvidenceRules(detectors) if sibling is None else sibling.rules
+        self.tails = LogTails(total_bytes=TOTAL_BYTES if sibling is None else _SIBLING_TAIL_BYTES)
         self._metrics = metrics
         for kind in ("understood", "other"):
             metrics.log_analysis.inc(0, type=kind)
@@ -58,7 +65,7 @@ class DetectorProcessor:
         metrics.event_stream_create_errors.inc(0, operation="load")
         self._clock = clock
         self._memory = Memory()
-        self._reader = StreamReader(self._memory, self.engine)
+        self._reader = StreamReader(self._memory, self.engine, repeats_ends=repeats_ends)
         self._places: dict[tuple[str, ...], StreamContext] = {}
         self._counted: dict[str, int] = {} if sibling is None else sibling._counted
         for name in self.engine.overruns:
@@ -83,6 +90,7 @@ class DetectorProcessor:
         """All records, with what they gave behind them."""
         now = self._clock()
         self._memory.begin()
+        self.tails.begin()
         if records and _READ.isdisjoint(map(type, records)):
             return Processed(records=records)
         merged = self._reader.merged
@@ -96,6 +104,9 @@ class DetectorProcessor:
         made = self._reader.drain_records()
         if not records:
             made += self._notice_silence(now)
+        self._keep_tails(out if lines else (), made, now)
+        if not records:
+            made += self.tails.drain_due(now)
         out += made
         self._count_lines(len(lines), reported, made)
         return Processed(
@@ -104,6 +115,17 @@ class DetectorProcessor:
             derived=len(out) - (len(records) - dropped),
             merged=self._reader.merged - merged + dropped,
         )
+
+    def _keep_tails(self, records: Sequence[Record], made: Sequence[Record], now: float) -> None:
+        """Keep the last lines, and note which jobs are in trouble by their own logs."""
+        if records:
+            kept = [record for record in records if type(record) is LogLine]
+            self.tails.append_lines(kept, _identity, _job_names, now)
+        for event in made:
+            if isinstance(event, Event) and event.type in ATTENTION_EVENTS:
+                by = None if event.type == "stalled" else _identity(event.origin)
+                said = str(event.details.get("reason") or event.details.get("line") or "")[:_SAID_CHARACTERS]
+                self.tails.note_trouble(_job_names(event.origin), event.origin, by, now, said)
 
     def _only_place(self, lines: Sequence[LogLine]) -> StreamContext | None:
         """Return the origin of these lines, if they share one."""
@@ -151,6 +173,8 @@ class DetectorProcessor:
                     self._detect(record, out)
                 elif type(record) is Event:
                     self._record_end(record)
+                    if record.type in ATTENTION_EVENTS:
+                        self.tails.note_trouble(_job_names(record.origin), record.origin, None, self._clock())
                 continue
             number += 1
             if place is None or record.origin is not last_origin:
@@ -193,17 +217,20 @@ class DetectorProcessor:
         return True
 
     def end_jobs(self, is_over: Callable[[Origin], bool]) -> Mapping[str, bytes | None]:
-        """Expect no more steps of the jobs with these origins: their silence is no stall."""
+        """Expect no more steps of the jobs with these origins, and take for new what they say again."""
         self._memory.begin()
+        self.tails.forget_streams(is_over)
         for name, job in self._memory.jobs():
             if is_over(job.origin):
                 self._memory.touch_job(name)
                 job.is_running = False
+                self._reader.forget_job(name)
         return self._memory.changes()
 
     def rollback(self) -> None:
         """The last result was not stored: remember nothing of it."""
         self._memory.rollback()
+        self.tails.rollback()
         self._reader.forget_rows()
         self._places.clear()
 

@@ -7,14 +7,17 @@ from typing import NamedTuple
 
 import msgspec
 
+from ...base.log_redaction import redact_line
+from ...model.event_types import FAILURE_EVENTS
 from ...model.records import Detection, Event, LogLine, Origin, Record, StepMetrics
 from . import attempts, steps
 from . import log_events as log_events
-from .engine import Context, LineEngine
-from .general import ANNOUNCEMENT, CELL, EPOCH, FORMAT
+from .engine import LineEngine
+from .general import ANNOUNCEMENT, CELL, EPOCH, FORMAT, NUMBERED
 from .loss_checks import check_loss
 from .readings import LogEvent, Reading
 from .rows import RowMerger
+from .stream_context import PartialLine, StreamContext
 from .stream_memory import Job, Memory, Stream
 from .text import (
     MAX_JOINED_CHARACTERS,
@@ -30,38 +33,8 @@ METHOD = "log_pattern"
 _SLOWING = 0.2
 _FILES_REMEMBERED = 64
 _MAX_CELLS = 128
-GENERAL = frozenset({ANNOUNCEMENT, CELL, EPOCH, FORMAT})
+GENERAL = frozenset({ANNOUNCEMENT, CELL, EPOCH, FORMAT, NUMBERED})
 _MAX_PARTIAL_STREAMS = 16
-
-
-class PartialLine:
-    """The parts of a line whose end has not come, joined only when it has."""
-
-    __slots__ = ("length", "parts")
-
-    def __init__(self, beginning: str = "") -> None:
-        self.parts = [beginning] if beginning else []
-        self.length = len(beginning)
-
-    def append_part(self, part: str) -> None:
-        """Add the next part."""
-        self.parts.append(part)
-        self.length += len(part)
-
-    def text(self) -> str:
-        """All parts as one text."""
-        return "".join(self.parts)
-
-
-class StreamContext(NamedTuple):
-    """The source of lines: a container of a pod, the job to which it belongs, and the state kept for it."""
-
-    origin: Origin
-    job: str
-    stream: str
-    context: Context
-    partial: dict[str, PartialLine]
-    positions: dict[str, int]
 
 
 class _Moment(NamedTuple):
@@ -76,9 +49,13 @@ class _Moment(NamedTuple):
 
 
 class StreamReader:
-    """Takes the readings of lines in their order; `drain_records` hands over what they made."""
+    """Takes the readings of lines in their order; `drain_records` hands over what they made.
 
-    def __init__(self, memory: Memory, engine: LineEngine) -> None:
+    With `repeats_ends` each line that tells of a failure makes an event, for a reader who knows which are the same.
+    """
+
+    def __init__(self, memory: Memory, engine: LineEngine, *, repeats_ends: bool = False) -> None:
+        self._repeats_ends = repeats_ends
         self._memory = memory
         self._engine = engine
         self._rows = RowMerger()
@@ -96,7 +73,7 @@ class StreamReader:
             if reading.bar is not None:
                 moment.stream.bar = reading.bar
             self._append_opinions(moment, reading)
-            if reading.log_event is not None:
+            if reading.log_event is not None and not (reading.only_idle and attempts.has_steps_under_way(moment.job)):
                 self._happen(moment, reading.log_event)
             elif reading.only_running is not None and moment.job.is_running:
                 self._happen(moment, reading.only_running)
@@ -107,6 +84,10 @@ class StreamReader:
         """All rows, events and detections since the last call."""
         made, self._made = [*self._rows.drain_rows(), *self._made], []
         return made
+
+    def forget_job(self, name: str) -> None:
+        """Take the rows of a job for new, also those that were made before."""
+        self._rows.forget_job(name)
 
     def forget_rows(self) -> None:
         """Nothing of what was made since was stored: what is the same again is no duplicate."""
@@ -211,7 +192,8 @@ class StreamReader:
             attempts.begin_attempt(job, moment.time)
             job.is_running = True
         attempt = attempts.of_time(job, moment.time)
-        if not log_events.is_news(job, log_event, attempt, moment.stream_name, moment.time):
+        is_news = log_events.is_news(job, log_event, attempt, moment.stream_name, moment.time)
+        if not is_news and not (self._repeats_ends and log_event.type in FAILURE_EVENTS):
             return
         log_event = log_events.follow(job, log_event, moment.time)
         self._made.append(self._make_event(moment.origin, job, log_event, attempt, moment.time))
@@ -238,7 +220,9 @@ class StreamReader:
             return
         if reading.sums_up_epoch and not stream.last.keys() <= {reading.format}:
             return
-        if reading.joins == "previous" and stream.last_row is not None and stream.attempt:
+        if reading.joins == "beside" and (stream.last_row is None or not stream.attempt):
+            return
+        if reading.joins in ("previous", "beside") and stream.last_row is not None and stream.attempt:
             self._merge_row(moment, reading, stream.last_row, stream.attempt)
             return
         self._numbered(moment, reading, now)
@@ -256,6 +240,10 @@ class StreamReader:
             steps.apply_held(reading, stream)
             self._advance(moment, counter, row_step, now)
         self._merge_row(moment, reading, row_step, attempt)
+        if stream.evaluated:
+            self._merge_earlier_evaluation(moment, row_step, attempt)
+        if reading.format not in GENERAL and "lm_loss" in reading.values:
+            stream.has_loss = True
         own = check_loss(reading)
         if own is not None and (own.type != "loss_not_finite" or not job.is_not_finite):
             self._happen(moment, own)
@@ -264,11 +252,35 @@ class StreamReader:
     def _merge_evaluation(self, moment: _Moment, reading: Reading) -> None:
         """Store results of an evaluation beside the step that they name, or the newest one of the stream."""
         stream, step = moment.stream, reading.iteration
+        if moment.job.last_iteration is None:
+            self._hold_evaluation(moment, reading)
+            return
         if step is None or (stream.last_row is not None and step < stream.last_row):
             step = stream.last_row if step is None or step == (stream.last_row or 0) - 1 else None
         if step is not None:
             attempt = attempts.of_step(moment.job, stream, reading.format, step, moment.time)
             self._merge_row(moment, reading, step, attempt)
+
+    def _hold_evaluation(self, moment: _Moment, reading: Reading) -> None:
+        """Keep results that come before any step; those of a later step than these are of a training by themselves."""
+        stream, step = moment.stream, reading.iteration
+        before = stream.evaluated_step
+        if step is None or before is None or step <= before:
+            stream.evaluated, stream.evaluated_step = {**stream.evaluated, **reading.values}, step
+            return
+        attempt = attempts.of_step(moment.job, stream, reading.format, step, moment.time)
+        if stream.evaluated:
+            self._merge_earlier_evaluation(moment, before, attempt)
+        stream.evaluated_step = step
+        self._merge_row(moment, reading, step, attempt)
+
+    def _merge_earlier_evaluation(self, moment: _Moment, row_step: int, attempt: int) -> None:
+        """Store results that came before the first step: at the step that they name, if it is no later."""
+        stream = moment.stream
+        named = stream.evaluated_step
+        step = named if named is not None and named <= row_step else row_step
+        self._merge_row(moment, Reading(values=stream.evaluated), step, attempt)
+        stream.evaluated, stream.evaluated_step = {}, None
 
     def _process_general(self, moment: _Moment, reading: Reading, now: float) -> bool:
         """Whether a reading of the general reader is a step of its own; its neighbours get what is theirs.
@@ -282,7 +294,10 @@ class StreamReader:
             return False
         if reading.joins == "epoch":
             return True
-        if any(counter not in GENERAL for counter in stream.last):
+        has_others = any(counter not in GENERAL for counter in stream.last)
+        if has_others and (stream.has_loss or "lm_loss" not in reading.values):
+            return False
+        if reading.format == NUMBERED and not steps.place_number(reading, stream):
             return False
         if reading.joins == "announced" and stream.announced is None and _sums_up_banner(reading, stream):
             return True
@@ -360,7 +375,9 @@ class StreamReader:
         self._rows.merge_row(moment.place.job, row)
 
     def _make_event(self, origin: Origin, job: Job, log_event: LogEvent, attempt: int, time: float) -> Event:
-        details = dict(log_event.details)
+        details = {
+            name: redact_line(value) if isinstance(value, str) else value for name, value in log_event.details.items()
+        }
         if log_event.framework:
             details["framework"] = log_event.framework
         return Event(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 # A line of these says something about its neighbours, and is no step by itself.
-_OF_NEIGHBOURS = ("repeats", "announces", "announced", "evaluates")
+_OF_NEIGHBOURS = ("beside", "repeats", "announces", "announced", "evaluates")
 
 
 class FrameworkHint(NamedTuple):
@@ -34,7 +34,7 @@ class Reading(msgspec.Struct):
 
     `values` have stored names and units, without the iteration. A progress bar without values is in `bar`: (done,
     total). `joins` and `sums_up_epoch` are the format's. `only_running` is an event of a job that has steps and
-    no end yet.
+    no end yet. With `only_idle` `log_event` counts only while the job has no steps.
     """
 
     format: str = ""
@@ -47,6 +47,7 @@ class Reading(msgspec.Struct):
     bar: tuple[int, int | None] | None = None
     log_event: LogEvent | None = None
     only_running: LogEvent | None = None
+    only_idle: bool = False
     hints: tuple[FrameworkHint, ...] = ()
     text: str = ""
 

@@ -62,6 +62,10 @@ class RowMerger:
         self._rows = {}
         return [rows[place] for place in in_order]
 
+    def forget_job(self, job: str) -> None:
+        """Remember nothing of a job: what it says again is new."""
+        self._said.pop(job, None)
+
     def clear(self) -> None:
         """Remember nothing: what comes again is new."""
         self._said.clear()

@@ -120,16 +120,22 @@ def searcher(pattern: str, name: str, overruns: Overruns) -> Search:
     beginning, places = beginning_of(pattern), places_of(pattern)
     if not beginning:
         return compiled.search
+    match_at = compiled.match
 
     def search(text: str, start: int = 0) -> re.Match[str] | None:
         found = text.find(beginning, start)
-        for _ in range(places):
+        if found < 0:
+            return None
+        match = match_at(text, found)  # nearly always the first place is it
+        return match if match is not None else search_behind(text, found)
+
+    def search_behind(text: str, found: int) -> re.Match[str] | None:
+        for _ in range(places - 1):
+            found = text.find(beginning, found + 1)
             if found < 0:
                 return None
-            match = compiled.match(text, found)
-            if match is not None:
+            if (match := match_at(text, found)) is not None:
                 return match
-            found = text.find(beginning, found + 1)
         return None
 
     return search

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from .bars import BAR_TEXT, last_bar
-from .general import ANNOUNCEMENT, FORMAT
+from .general import ANNOUNCEMENT, FORMAT, NUMBERED
 from .readings import Reading
 from .stream_memory import Job, Stream
 
@@ -22,9 +22,13 @@ def number(reading: Reading, stream: Stream, job: Job) -> tuple[int, str]:
     """
     values = reading.values
     if reading.iteration is not None and reading.bar is None:
-        if "target_iteration" in values and _may_begin_anew(reading, stream):
+        if _counts_epochs(reading, stream):
+            values.update(epoch=float(reading.iteration), step_in_epoch=values.pop("target_iteration"))
+            reading.iteration = None
+        elif "target_iteration" in values and _may_begin_anew(reading, stream):
             return _of_own_bar(reading, stream), reading.format
-        return reading.iteration, reading.format
+        else:
+            return reading.iteration, reading.format
     if reading.bar is not None:
         reading.iteration = None
         values.pop("target_iteration", None)
@@ -44,14 +48,61 @@ def is_beside_epoch(reading: Reading, stream: Stream) -> bool:
     Its bar has another total; with the same total it is full once more, without a validation's numbers.
     """
     step, per_epoch = reading.values.get("step_in_epoch"), reading.values.get("steps_per_epoch")
-    if step is None or per_epoch is None or stream.epoch is None or "epoch" in reading.values:
+    if step is None and stream.epoch is None and reading.iteration is not None and _may_begin_anew(reading, stream):
+        step, per_epoch = float(reading.iteration), reading.values.get("target_iteration")
+    if step is None or per_epoch is None or "epoch" in reading.values:
         return False
+    if stream.epoch is None:
+        return _is_shorter(int(step), int(per_epoch), stream)
     if stream.steps_per_epoch is None or stream.epoch_counted is None:
         stream.steps_per_epoch = per_epoch
     is_full_again = stream.epoch_counted == stream.epoch and step == per_epoch == stream.step_counted
     is_other = per_epoch != stream.steps_per_epoch
     stream.epoch_counted, stream.step_counted = stream.epoch, int(step) if not is_other else stream.step_counted
     return is_other or (is_full_again and not any(name.startswith("val_") for name in reading.values))
+
+
+def _is_shorter(step: int, length: int, stream: Stream) -> bool:
+    """Whether a bar behind a full and longer one is of other work: an evaluation, which names itself nowhere.
+
+    One that begins anew with no longer bar between is the training's: its second stage has less data.
+    """
+    if stream.bar_length is None or length >= stream.bar_length or stream.step_counted < stream.bar_length:
+        stream.bar_length, stream.step_beside = length, None
+        return False
+    if stream.step_beside is not None and step < stream.step_beside:
+        stream.bar_length, stream.step_beside = length, None
+        return False
+    stream.step_beside = step
+    return True
+
+
+def place_number(reading: Reading, stream: Stream) -> bool:
+    """Whether the lone number with which a line begins is its step; a rank's or a viewer's number is none.
+
+    It is one where it grows. Below the name of an epoch it counts within that, below a step's it counts nothing.
+    """
+    last = stream.last.get(NUMBERED)
+    if stream.announced is not None:
+        reading.iteration, reading.joins = None, "announced"
+    elif stream.epoch is not None and reading.iteration is not None:
+        reading.values["step_in_epoch"] = float(reading.iteration)
+        reading.iteration = None
+    elif last is not None and reading.iteration is not None:
+        return reading.iteration > last
+    return True
+
+
+def _counts_epochs(reading: Reading, stream: Stream) -> bool:
+    """Whether a counter and its total are an epoch and the step in it: the counter stays, and its total grows."""
+    total = reading.values.get("target_iteration")
+    if total is None or reading.iteration is None or reading.format != FORMAT:
+        return False
+    before = stream.counted
+    if total == 0.0 or (before is not None and before[0] == reading.iteration and before[1] < total):
+        stream.counts_epochs = True
+    stream.counted = (reading.iteration, total)
+    return stream.counts_epochs
 
 
 def _of_epoch_and_step(reading: Reading, epoch: float | None, step: int, stream: Stream, job: Job) -> int:
@@ -66,9 +117,9 @@ def _of_epoch_and_step(reading: Reading, epoch: float | None, step: int, stream:
     if per_epoch is not None and epoch is None:
         return _of_nameless_epoch(step, int(per_epoch), stream)
     if epoch == 0.0:
-        stream.has_epoch_zero = True
+        job.has_epoch_zero = True
     if per_epoch is not None:
-        base = 0 if stream.has_epoch_zero else reading.epoch_base
+        base = 0 if job.has_epoch_zero else reading.epoch_base
         return int(max(0.0, (epoch or 0.0) - base) * per_epoch + step)
     if stream.epoch_counted is not None and epoch is not None and epoch > stream.epoch_counted:
         if step <= stream.step_counted:

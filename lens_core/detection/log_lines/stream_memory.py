@@ -8,14 +8,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from ...model.records import Origin
+from ...plugin_api.silence import stall_limit
 from .schedule import Schedule
 
 PREFIX = "log/"
-MIN_STALL_SECONDS = 60.0
-STALL_FACTOR = 3.0
-# The first evaluation may take this long; later ones somewhat longer than the longest so far.
-EVALUATION_STALL_SECONDS = 1800.0
-EVALUATION_STALL_FACTOR = 1.5
 # Streams without lines for so long are removed.
 FORGET_SECONDS = 7 * 24 * 3600.0
 
@@ -35,7 +31,8 @@ class Job(msgspec.Struct, kw_only=True):
     receiver's clock. `usual_seconds` is the usual time from step
     to step. `events` maps what was reported to when; `saving` is the checkpoint that is being written.
     `is_evaluating`: an evaluation was announced behind the newest step; `evaluation_seconds` is the longest pause so
-    far in which one ran, by the receiver's clock.
+    far in which one ran, by the receiver's clock. `has_epoch_zero`: its epochs count from 0, whatever their format is
+    used to.
     """
 
     origin: Origin
@@ -55,6 +52,7 @@ class Job(msgspec.Struct, kw_only=True):
     frameworks: dict[str, float] = {}
     saving: tuple[int | None, float, str] | None = None
     configured: dict[str, float] = {}
+    has_epoch_zero: bool = False
 
 
 class Stream(msgspec.Struct, kw_only=True):
@@ -66,7 +64,10 @@ class Stream(msgspec.Struct, kw_only=True):
     `announced` is the step that a line without numbers announced, with its target and the names that it has by now;
     `cells` are the keys of a table of keys and values, `cell_step` its step once it is known. `epoch_counted`,
     `step_counted` and `steps_before_epoch` count on where steps begin again with each epoch and no total is printed.
-    `has_epoch_zero`: its epochs count from 0, whatever their format is used to.
+    `bar_length` is the total of bars that begin anew with each epoch, `step_beside` how far a shorter bar beside them
+    is. `counted` are the newest counter and total of the general reader; `counts_epochs`: they are an epoch and the
+    step in it. `has_loss`: rows of a detector's format have one. `evaluated` are results of an evaluation before the
+    first step, `evaluated_step` is the step that they name.
     `epoch` was announced last, for steps that count within it and do not name it. `repeats`: the next step is one from
     before.
     `partial` are the beginnings of lines, by stdout and stderr, whose ends have not come.
@@ -88,9 +89,15 @@ class Stream(msgspec.Struct, kw_only=True):
     cells: list[str] = []
     cell_step: int | None = None
     epoch_counted: float | None = None
-    has_epoch_zero: bool = False
     step_counted: int = 0
     steps_before_epoch: int = 0
+    bar_length: int | None = None
+    step_beside: int | None = None
+    counted: tuple[int, float] | None = None
+    counts_epochs: bool = False
+    has_loss: bool = False
+    evaluated: dict[str, float] = {}
+    evaluated_step: int | None = None
     epoch: float | None = None
     last_row: int | None = None
     repeats: bool = False
@@ -111,8 +118,7 @@ def silence_limit(job: Job) -> float | None:
     """The seconds after which the silence of a job is a stall; None for one of which no step is expected."""
     if not job.is_running or job.is_stalled or job.usual_seconds is None or job.intervals < 2:
         return None
-    limit = max(MIN_STALL_SECONDS, STALL_FACTOR * job.usual_seconds, EVALUATION_STALL_FACTOR * job.evaluation_seconds)
-    return max(limit, EVALUATION_STALL_SECONDS) if job.is_evaluating else limit
+    return stall_limit(job.usual_seconds, job.evaluation_seconds, is_pausing=job.is_evaluating)
 
 
 Kept = TypeVar("Kept", Job, Stream)

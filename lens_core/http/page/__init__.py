@@ -1,1 +1,1 @@
-"""The page: static files without a build step, the login form, and the routes that only a page needs."""
+"""The page: its static files with a chart library from npm, the login form, and the routes that only a page needs."""

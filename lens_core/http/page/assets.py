@@ -1,22 +1,16 @@
-"""Files of the page: bundle, headers, the chart library.
+"""Files of the page and their headers.
 
-The page's modules as one file, so that a browser asks once: made when the daemon starts, no build step.
-
-The modules keep to a simple style (named imports on one line, `export` before a declaration, no cycles); each becomes a
-function that returns its exports, so that their private names stay apart.
+The browser gets the modules as they are; the page names all of them, so that none waits for the one that imports it.
+The chart library (uplot.js, uplot.css) is put beside them when Lens is built or installed: setup.py.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-import importlib.metadata
-import importlib.util
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib.resources import files
-from pathlib import Path
 from typing import NamedTuple
 
 from starlette.datastructures import MutableHeaders
@@ -79,57 +73,14 @@ class SecurityHeaders:
         await self._app(scope, receive, completing)
 
 
-_IMPORT = re.compile(r'^import \{ ([^}]+) \} from "\./([a-z]+)\.js";$', re.MULTILINE)
-_EXPORT = re.compile(r"^export ((?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
-_LEFT_OVER = re.compile(r"^(?:import|export)\b", re.MULTILINE)
-
-
-def bundle(modules: Mapping[str, str], entry: str) -> str:
-    """All modules (by name, without `.js`) that `entry` needs, in one. Raises ValueError for another style."""
-    order: list[str] = []
-    _visit(entry, modules, order, ())
-    return "\n".join(_module(name, modules[name]) for name in order)
-
-
-def _visit(name: str, modules: Mapping[str, str], order: list[str], above: tuple[str, ...]) -> None:
-    if name in above:
-        raise ValueError(f"modules need each other: {' → '.join((*above, name))}")
-    if name in order:
-        return
-    if name not in modules:
-        raise ValueError(f"there is no module {name}")
-    for _, needed in _IMPORT.findall(modules[name]):
-        _visit(needed, modules, order, (*above, name))
-    order.append(name)
-
-
-def _module(name: str, source: str) -> str:
-    exported = [found[1] for found in _EXPORT.findall(source)]
-    body = _IMPORT.sub(_destructured, source)
-    body = _EXPORT.sub(r"\1", body)
-    left = _LEFT_OVER.search(body)
-    if left is not None:
-        line = body[left.start() :].splitlines()[0]
-        raise ValueError(f"{name}.js: this import or export is of another style: {line}")
-    return f"const m_{name} = (() => {{\n{body}return {{ {', '.join(exported)} }};\n}})();"
-
-
-def _destructured(found: re.Match[str]) -> str:
-    return f"const {{ {found[1].replace(' as ', ': ')} }} = m_{found[2]};"
-
-
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-# The chart library is the one of the Python package `plotly`, found without importing the package.
-CHARTS = "plotly.js"
-# All modules of the page in one.
-SCRIPT = "page.js"
-_CHARTS_FILE = "package_data/plotly.min.js"
 _PLACE = "@VERSION@"
+_FILES_PLACE = "<!--files-->"
 
 
 class Asset(NamedTuple):
@@ -145,29 +96,26 @@ class Assets:
 
     def __init__(self) -> None:
         folder = files(__package__) / "static"
-        files_there = {item.name: item.read_bytes() for item in folder.iterdir() if _suffix(item.name) in TYPES}
-        modules = {name[:-3]: content.decode() for name, content in files_there.items() if name.endswith(".js")}
-        contents = {name: content for name, content in files_there.items() if not name.endswith(".js")}
-        contents[SCRIPT] = bundle(modules, "app").encode()
+        contents = {item.name: item.read_bytes() for item in folder.iterdir() if _suffix(item.name) in TYPES}
         self.version = _version(contents)
+        self._links = _links_to(contents)
         self._assets = {name: self._asset(name, content) for name, content in contents.items()}
 
     def named(self, name: str) -> Asset:
         """A file of the page. Raises NotFound."""
-        if name == CHARTS:
-            return charts_asset()
         found = self._assets.get(name)
         if found is None:
             raise NotFound(f"the page has no file {name!r}")
         return found
 
     def size_bytes(self) -> int:
-        """The page's weight as it is sent, without the chart library."""
+        """The page's weight as it is sent."""
         return sum(len(asset.compressed) for asset in self._assets.values())
 
     def _asset(self, name: str, content: bytes) -> Asset:
         if name.endswith(".html"):
-            content = content.replace(_PLACE.encode(), self.version.encode())
+            text = content.decode().replace(_FILES_PLACE, self._links).replace(_PLACE, self.version)
+            content = text.encode()
         return Asset(TYPES[_suffix(name)], content, gzip.compress(content, 9, mtime=0))
 
 
@@ -177,34 +125,19 @@ def assets() -> Assets:
     return Assets()
 
 
-@lru_cache(maxsize=1)
-def charts_asset() -> Asset:
-    """The chart library. Raises NotFound with the command that installs it."""
-    path = charts_path()
-    if path is None:
-        raise NotFound('the charts need the Python package plotly: pip install "lens-agent[server]"')
-    content = path.read_bytes()
-    return Asset(TYPES[".js"], content, gzip.compress(content, 6, mtime=0))
-
-
-def charts_path() -> Path | None:
-    """Return the path of the chart library; None without the package."""
-    spec = importlib.util.find_spec("plotly")
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        path = Path(folder) / _CHARTS_FILE
-        if path.is_file():
-            return path
-    return None
+def _links_to(names: Iterable[str]) -> str:
+    """The page's head names every style and module. Its own style comes last, which may change that of the charts."""
+    kinds = {".css": "stylesheet", ".js": "modulepreload"}
+    found = sorted(
+        (name for name in names if _suffix(name) in kinds), key=lambda name: (_suffix(name), name == "style.css")
+    )
+    return "\n".join(f'<link rel="{kinds[_suffix(name)]}" href="page/{_PLACE}/{name}">' for name in found)
 
 
 def _version(contents: dict[str, bytes]) -> str:
     digest = hashlib.sha256()
     for name in sorted(contents):
         digest.update(name.encode() + b"\0" + contents[name] + b"\0")
-    try:
-        digest.update(importlib.metadata.version("plotly").encode())
-    except importlib.metadata.PackageNotFoundError:
-        digest.update(b"no charts")
     return digest.hexdigest()[:16]
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator
-from fnmatch import fnmatchcase
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -15,8 +14,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...base.errors import BadRequest
-from ...model.records import RECORD_KINDS, LogLine, Record, SeriesBatch, StepMetrics, kind_of
-from ...pipeline.tap import ChangeListener, RecordListener, Tap, Wanted, subject_name
+from ...model.records import RECORD_KINDS, LogLine, Record, SeriesBatch, StepMetrics
+from ...pipeline.tap import (
+    MAX_CHANGED_NAMES,
+    MAX_KEPT_RECORDS,
+    ChangeListener,
+    RecordListener,
+    RecordSelection,
+    Tap,
+)
 from ..auth import require_role
 from ..point_text import special_name
 from ..sse import EventStream
@@ -25,9 +31,7 @@ from ..state import ApiState
 # Proxies end connections on which nothing comes; a comment keeps them.
 HEARTBEAT_SECONDS = 5.0
 CHANGES_EVERY_SECONDS = 1.0
-MAX_KEPT_RECORDS = 2000
 _PIECE_BYTES = 512 * 1024
-MAX_CHANGED_NAMES = 500
 # Longer than this no text is shown; it is stored whole.
 MAX_SHOWN_TEXT = 2000
 
@@ -59,28 +63,13 @@ class LiveRoutes:
         return _stream(_records(self._state.tap, wanted))
 
 
-def wanted_records(request: Request) -> Wanted:
+def wanted_records(request: Request) -> RecordSelection:
     """The filter of the parameters. Raises BadRequest for a kind that there is not."""
-    pipeline = request.query_params.get("pipeline", "*")
-    workload = request.query_params.get("workload", "*")
     kinds = {name for text in request.query_params.getlist("kind") for name in text.split(",") if name}
     if unknown := sorted(kinds - set(RECORD_KINDS)):
         raise BadRequest(f"kind {unknown[0]!r} is not one of {', '.join(RECORD_KINDS)}")
-
-    if not kinds and pipeline == workload == "*":
-        return lambda name, record: True
-
-    def wanted(name: str, record: Record) -> bool:
-        if kinds and kind_of(record) not in kinds:
-            return False
-        return fnmatchcase(name, pipeline) and (workload == "*" or _is_of(record, workload))
-
-    return wanted
-
-
-def _is_of(record: Record, workload: str) -> bool:
-    origin = record.origin
-    return any(fnmatchcase(name, workload) for name in (subject_name(origin), origin.pod_name) if name)
+    parameters = request.query_params
+    return RecordSelection(parameters.get("pipeline", "*"), parameters.get("workload", "*"), sorted(kinds))
 
 
 def shown(pipeline: str, record: Record) -> dict[str, Any]:
@@ -102,10 +91,14 @@ def _light(record: Record) -> Record:
 
 
 async def _changes(tap: Tap) -> AsyncIterator[bytes]:
+    silent: Sequence[str] = ()
     with tap.listening(ChangeListener(MAX_CHANGED_NAMES)) as listener:
         yield _encode_event("hello", {"time": time.time()})
         while not listener.closed:
             await listener.wait(HEARTBEAT_SECONDS)
+            if listener.silent != silent:
+                silent = listener.silent
+                yield _encode_event("silent", {"daemons": list(silent)})
             names = listener.drain_subjects()
             if not names:
                 # An event, not a comment: a browser tells a page nothing of comments, and the page must see a
@@ -116,12 +109,16 @@ async def _changes(tap: Tap) -> AsyncIterator[bytes]:
             await asyncio.sleep(CHANGES_EVERY_SECONDS)
 
 
-async def _records(tap: Tap, wanted: Wanted) -> AsyncIterator[bytes]:
+async def _records(tap: Tap, wanted: RecordSelection) -> AsyncIterator[bytes]:
     dropped = 0
+    silent: Sequence[str] = ()
     with tap.listening(RecordListener(wanted, MAX_KEPT_RECORDS)) as listener:
         yield _encode_event("hello", {"time": time.time()})
         while not listener.closed:
             await listener.wait(HEARTBEAT_SECONDS)
+            if listener.silent != silent:
+                silent = listener.silent
+                yield _encode_event("silent", {"daemons": list(silent)})
             records = listener.drain_records()
             if listener.dropped > dropped:
                 yield _encode_event("dropped", {"records": listener.dropped - dropped})

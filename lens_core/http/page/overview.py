@@ -36,11 +36,12 @@ class OverviewRoutes:
             Route("/overview", self.overview, methods=["GET"]),
             Route("/triage", self.triage, methods=["GET"]),
             Route("/glance", self.glance, methods=["GET"]),
+            Route("/workloads/{uid:path}/attempts", self.attempts, methods=["GET"]),
             Route("/workloads/{uid:path}/verdict", self.verdict, methods=["GET"]),
         ]
 
     async def overview(self, request: Request) -> Response:
-        """The workloads with their state, those that need attention first, or filtered and sorted."""
+        """The workloads with their state, those that need attention first, or filtered, sorted and grouped."""
         require_role(request, self._state, "read")
         parameters = request.query_params
         limit = integer(request, "limit", minimum=1, maximum=1000) or 50
@@ -49,8 +50,10 @@ class OverviewRoutes:
             parameters.get("state", ""),
             [name for name in parameters.getlist("namespace") if name],
             parameters.get("sort", "").strip(),
+            parameters.get("group", "").strip(),
             is_descending=ordered_descending(request, otherwise=False),
         )
+        groups: dict[str, Any] = {}
         store, cursor, now_ms = self._state.required_store(), parameters.get("cursor", ""), round(time.time() * 1000)
         if query.is_plain:
             page = await overview(store, search=query.search, limit=limit, cursor=cursor)
@@ -59,17 +62,30 @@ class OverviewRoutes:
         else:
             first = offset_of(cursor)
             found = await self._triage.lines_of(store, query)
-            lines, total = [triage_json(line) for line in found[first : first + limit]], len(found)
+            described = [triage_json(line) for line in found[first : first + limit]]
+            if query.group:
+                by_value = await self._triage.group_lines(store, found, query.group)
+                groups = {"groups": [group.describe() for group in by_value]}
+                placed = [(group.value, line) for group in by_value for line in group.lines]
+                described = [{**triage_json(line), "group": value} for value, line in placed[first : first + limit]]
+            lines, total = described, len(found)
             following = f"at:{first + limit}" if first + limit < len(found) else ""
         return json_response(
-            {"workloads": lines, "total_count": total, "next_cursor": following or None, "time": now_ms}
+            {"workloads": lines, "total_count": total, "next_cursor": following or None, "time": now_ms, **groups}
         )
 
     async def triage(self, request: Request) -> Response:
-        """Count the workloads that failed, hang, are slow, silent or not finite; `search`."""
+        """Count the workloads that failed, hang, are slow, silent or not finite; `search`, `groups`."""
         require_role(request, self._state, "read")
         search = request.query_params.get("search", "").strip()
-        return json_response(await self._triage.counts(self._state.required_store(), search))
+        with_groups = request.query_params.get("groups", "").strip()
+        if with_groups not in ("", "true"):
+            raise BadRequest(f"groups must be true, or left out, not {with_groups[:50]!r}")
+        store = self._state.required_store()
+        found = await self._triage.counts(store, search)
+        return json_response(
+            {**found, "groups": await self._triage.group_choices(store, search)} if with_groups else found
+        )
 
     async def glance(self, request: Request) -> Response:
         """Summaries of workloads for the list: framework, loss, throughput, memory, time left; `uid`, repeated."""
@@ -88,6 +104,14 @@ class OverviewRoutes:
         if found is None:
             raise NotFound(f"nothing is known about workload {uid!r}")
         return json_response({"workload_uid": uid, **msgspec.to_builtins(found)})
+
+    async def attempts(self, request: Request) -> Response:
+        """The attempts of a workload: why each ended, and the steps that were lost with it."""
+        require_role(request, self._state, "read")
+        uid = workload_uid(request)
+        elsewhere = is_elsewhere(request, self._state.cluster_name)
+        found = [] if elsewhere else await self._summaries.attempts(uid)
+        return json_response({"workload_uid": uid, "attempts": found})
 
 
 def _overview_json(line: Overview, now_ms: int) -> dict[str, Any]:

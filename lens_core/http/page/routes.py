@@ -14,7 +14,7 @@ from ..auth import require_role
 from ..errors import json_response
 from ..sessions import COOKIE, CSRF_HEADER, LIFETIME_SECONDS, SECURE_COOKIE, FailureLimit
 from ..state import ApiState
-from .assets import CHARTS, assets
+from .assets import assets
 
 FOREVER = "public, max-age=31536000, immutable"
 MAX_FORM_BYTES = 4096
@@ -51,8 +51,7 @@ class PageRoutes:
         version, name = request.path_params["version"], request.path_params["name"]
         if name.endswith(".html"):
             raise NotFound(f"the page has no file {name!r}")
-        current = version == assets().version
-        return _file(request, name, FOREVER if current or name == CHARTS else "no-cache")
+        return _file(request, name, FOREVER if version == assets().version else "no-cache")
 
     async def login_form(self, request: Request) -> Response:
         """A plain form that takes a token; works without JavaScript."""

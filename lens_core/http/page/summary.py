@@ -28,8 +28,9 @@ from ...model.queries import (
 )
 from ...plugin_api.overview import line_of
 from ...plugin_api.store import Store
+from ..attempts import AttemptEnd, describe_attempts
 from ..detection import all_opinions
-from ..diagnosis import hang_of
+from ..diagnosis import hang_of, reports_of
 from ..point_text import special_name
 from ..progress import progress_of
 from ..state import ApiState
@@ -100,13 +101,18 @@ class TrainingSummaries:
         now = time.time()
         if facts.line.event == "stalled":  # what is known of a hang changes with the time, too
             store = self._state.required_store()
-            diagnoses, progress = await store.diagnoses(uid), await progress_of(store, uid, now)
+            diagnoses, progress = await reports_of(store, uid), await progress_of(store, uid, now)
             facts = msgspec.structs.replace(facts, hang=hang_of(now, diagnoses, facts.events, progress))
         return msgspec.structs.replace(summary, verdict=facts.verdict(round(now * 1000)))
 
     async def verdict(self, uid: str) -> WorkloadVerdict | None:
         """Return the verdict on a workload; None when nobody knows it."""
         return (await self._summarise_one(uid)).verdict
+
+    async def attempts(self, uid: str) -> list[AttemptEnd]:
+        """Return the attempts of a workload with their ends; none of one that nobody knows."""
+        _, facts = await self._known(uid)
+        return [] if facts is None else describe_attempts(facts.runs, facts.events)
 
     async def _known(self, uid: str) -> tuple[TrainingSummary, VerdictFacts | None]:
         store = self._state.required_store()
@@ -177,20 +183,35 @@ async def _metric_values(
 
 
 async def _newest_points(store: Store, query: PointQuery, runs: Sequence[RunSummary]) -> dict[str, list[MetricPoint]]:
-    """The points of every metric in the attempt that logged it last.
+    """The points of every metric in the attempt that logged it last, of its lowest rank that has them.
 
     Asked of the attempt that logged last of all, because all attempts would share the points; what that one does not
-    log (a log's attempt beside wandb's) is asked of any.
+    log (a log's attempt beside wandb's) is asked of any. All ranks are asked for what the lowest one does not log.
     """
     points: dict[str, list[MetricPoint]] = {name: [] for name in query.metrics or ()}
-    attempts = {(run.data_source, run.run_id, run.attempt) for run in runs}
-    if len(attempts) > 1:
-        newest = max(runs, key=lambda run: run.last_seen)
-        which = {"data_source": newest.data_source, "run_id": newest.run_id, "attempt": newest.attempt}
-        await _collect_points(store, msgspec.structs.replace(query, **which), points)
-    if missing := tuple(name for name, found in points.items() if not found):
-        await _collect_points(store, msgspec.structs.replace(query, metrics=missing), points)
+    for narrowed in _narrowed(runs):
+        missing = tuple(name for name, found in points.items() if not found)
+        if missing:
+            await _collect_points(store, msgspec.structs.replace(query, metrics=missing, **narrowed), points)
     return {name: newest_attempt(found) for name, found in points.items()}
+
+
+def _narrowed(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
+    """The selections of points to try, the narrowest first: the newest attempt's lowest rank, all of it, anything."""
+    found: list[dict[str, Any]] = [{}]
+    attempts = {(run.data_source, run.run_id, run.attempt) for run in runs}
+    if not attempts:
+        return found
+    newest = max(runs, key=lambda run: run.last_seen)
+    attempt = (newest.data_source, newest.run_id, newest.attempt)
+    which = {"data_source": newest.data_source, "run_id": newest.run_id, "attempt": newest.attempt}
+    if len(attempts) > 1:
+        found.append(which)
+    ranks = {run.rank for run in runs if (run.data_source, run.run_id, run.attempt) == attempt}
+    numbered = [rank for rank in ranks if rank is not None and rank >= 0]
+    if len(ranks) > 1 and numbered:
+        found.append({**which, "rank": min(numbered)})
+    return found[::-1]
 
 
 async def _collect_points(store: Store, query: PointQuery, points: dict[str, list[MetricPoint]]) -> None:

@@ -17,6 +17,7 @@ from ...model.queries import Progress
 from ...plugin_api.overview import Overview, State, overview, state_of
 from ...plugin_api.store import Store
 from ..verdict import last_logged
+from .grouping import SettingsCache, choices_of, read_group
 from .summary import LOSS, THROUGHPUT, choose_name
 
 MOST_LINES = 5000
@@ -46,6 +47,18 @@ class TriageLine(NamedTuple):
         return self.flags | {self.state}
 
 
+class LineGroup(NamedTuple):
+    """The lines of one value."""
+
+    value: Any
+    lines: list[TriageLine]
+
+    def describe(self) -> dict[str, Any]:
+        """The value, the number of lines, and how many of them are of each kind."""
+        kinds = Counter(kind for line in self.lines for kind in line.kinds)
+        return {"value": self.value, "count": len(self.lines), "counts": dict(sorted(kinds.items()))}
+
+
 _Key = Callable[[TriageLine], Any]
 # None comes last, in either order.
 SORTS: Mapping[str, _Key] = {
@@ -63,17 +76,18 @@ SORTS: Mapping[str, _Key] = {
 
 
 class TriageQuery(NamedTuple):
-    """The wanted kinds and namespaces (none: all), and the order ('': the list's own)."""
+    """The wanted kinds and namespaces (none: all), the order ('': the list's own), and the grouping ('': none)."""
 
     search: str = ""
     kinds: frozenset[str] = frozenset()
     namespaces: frozenset[str] = frozenset()
     sort: str = ""
     is_descending: bool = False
+    group: str = ""
 
     @staticmethod
     def of_parameters(
-        search: str, kinds: str, namespaces: Sequence[str], sort: str, *, is_descending: bool
+        search: str, kinds: str, namespaces: Sequence[str], sort: str, group: str, *, is_descending: bool
     ) -> TriageQuery:
         """Read names with commas between. Raises BadRequest."""
         names = {_OTHER_NAMES.get(name, name) for name in _split(kinds)}
@@ -82,12 +96,12 @@ class TriageQuery(NamedTuple):
             raise BadRequest(f"state must be among {', '.join(known)}, not {unknown[0][:50]!r}")
         if sort and sort not in SORTS:
             raise BadRequest(f"sort must be one of {', '.join(SORTS)}, not {sort[:50]!r}")
-        return TriageQuery(search, frozenset(names), frozenset(namespaces), sort, is_descending)
+        return TriageQuery(search, frozenset(names), frozenset(namespaces), sort, is_descending, read_group(group))
 
     @property
     def is_plain(self) -> bool:
         """Whether the store's own list is the answer."""
-        return not (self.kinds or self.namespaces or self.sort or self.is_descending)
+        return not (self.kinds or self.namespaces or self.sort or self.is_descending or self.group)
 
 
 def _split(text: str) -> set[str]:
@@ -101,6 +115,7 @@ class Triage:
         self._kept: OrderedDict[str, tuple[float, list[TriageLine]]] = OrderedDict()
         self._slow: OrderedDict[str, tuple[int, bool]] = OrderedDict()
         self._turn = asyncio.Lock()
+        self._settings = SettingsCache()
 
     async def lines_of(self, store: Store, query: TriageQuery) -> list[TriageLine]:
         """The wanted lines in the wanted order, all of them."""
@@ -115,6 +130,26 @@ class Triage:
         key = SORTS[query.sort]
         known = sorted((one for one in chosen if key(one) is not None), key=key, reverse=query.is_descending)
         return [*known, *(one for one in chosen if key(one) is None)]
+
+    async def group_lines(self, store: Store, lines: Sequence[TriageLine], group: str) -> list[LineGroup]:
+        """The lines by the value of `group`, in the order in which they come first; those without a value last."""
+        if group in ("namespace", "state"):
+            values = [line.state if group == "state" else line.overview.summary.namespace or None for line in lines]
+        else:
+            uids = [line.overview.summary.workload_uid for line in lines]
+            settings = await self._settings.settings_of(store, uids[:MOST_VALUES])
+            values = [settings[uid].value(group) if uid in settings else None for uid in uids]
+        found: dict[bytes, LineGroup] = {}
+        for value, line in zip(values, lines, strict=True):
+            found.setdefault(msgspec.json.encode(value), LineGroup(value, [])).lines.append(line)
+        return sorted(found.values(), key=lambda one: one.value is None)
+
+    async def group_choices(self, store: Store, search: str) -> list[str]:
+        """By which settings the workloads can be grouped, of those that were seen last."""
+        uids = [line.overview.summary.workload_uid for line in await self._all(store, search)]
+        settings = await self._settings.settings_of(store, uids[:MOST_VALUES])
+        # A thousand workloads of hundreds of settings each take a good part of a second.
+        return await asyncio.to_thread(choices_of, settings.values())
 
     async def counts(self, store: Store, search: str) -> dict[str, Any]:
         """Count the lines of each kind and of each namespace; `looked_at` says among how many."""

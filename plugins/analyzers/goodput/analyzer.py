@@ -13,11 +13,13 @@ from msgspec import Meta
 
 from lens_core import Analyzer, BadRequest, Context, IngestRequest, Measurement, Origin, Record, Reply, Route
 
+from ..regressions.sibling_reader import SiblingReader
 from ..turns import Turns, TurnSettings
 from .answers import as_whole_answer, days_of, goodput_since
 from .facts import Ledger
 from .fleet import GROUPS, INTERRUPTION_GROUPS, FleetBooks, Job
 from .ledger import Books, books_of, close
+from .prices import with_prices
 from .row_cache import RowCache
 from .rows import MICRO
 from .spans import seconds_of_span
@@ -37,6 +39,10 @@ class GoodputSettings(TurnSettings, frozen=True, kw_only=True, forbid_unknown_fi
     longest_rest_seconds: Annotated[
         float, Meta(ge=0, description="but a job that changes is looked at again after so long")
     ] = 3600.0
+    price_per_gpu_hour: Annotated[
+        Annotated[float, Meta(ge=0)] | None,
+        Meta(description="the price of a GPU-hour, in any currency; answers then have money, too"),
+    ] = None
     recent_seconds: Annotated[
         float, Meta(gt=0, description="series are written of jobs that logged something within so long")
     ] = 86400.0
@@ -72,6 +78,7 @@ class Goodput(Analyzer):
         self._turns = Turns(settings)
         self._lock = asyncio.Lock()
         self._rows = RowCache(_MOST_ROW_BYTES)
+        self._siblings = SiblingReader()
         self._cached: dict[str, tuple[str, float, list[Books]]] = {}
 
     async def start(self) -> None:
@@ -135,9 +142,14 @@ class Goodput(Analyzer):
         _refuse_unknown(request, ("since",))
         since = request.query.get("since", "")
         begin = time.time() - seconds_of_span(since) if since else None
-        books = await self._books(request.path_parameters["uid"])
-        runs = await asyncio.to_thread(lambda: [as_whole_answer(one, begin) for one in books])
-        return Reply(body={"runs": runs})
+        uid = request.path_parameters["uid"]
+        books = await self._books(uid)
+        # Siblings are compared with the run that counts for the workload, which comes first.
+        best = await self._siblings.read_best_pace(self.store, uid) if books else None
+        runs = await asyncio.to_thread(
+            lambda: [as_whole_answer(one, begin, None if index else best) for index, one in enumerate(books)]
+        )
+        return Reply(body={"runs": [with_prices(run, self._options.price_per_gpu_hour) for run in runs]})
 
     async def _answer_fleet(self, request: IngestRequest) -> Reply:
         """The ledger of all workloads: the sum of each bucket, and groups by cause, node or what jobs are."""
@@ -153,7 +165,7 @@ class Goodput(Analyzer):
         fleet = self._opened()
         async with self._lock:
             answer = await asyncio.to_thread(fleet.answer, int(max(0.0, begin) // _DAY_SECONDS), by, uids)
-        return Reply(body=answer)
+        return Reply(body=with_prices(answer, self._options.price_per_gpu_hour))
 
     async def _books(self, uid: str) -> list[Books]:
         """The books of a workload's runs; the same again while nothing was written, for as long as a minute."""

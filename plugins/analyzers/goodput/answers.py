@@ -8,13 +8,14 @@ import msgspec
 import numpy as np
 
 from .accounts import spread
-from .estimator import best_checkpoint_seconds
+from .estimator import best_checkpoint_seconds, expected_ettr
 from .facts import BUCKETS, Ints, Ledger
 from .ledger import Books, close
 from .rows import MICRO
 from .wording import sentence
 
 _PARTS = 200
+_DAY_SECONDS = 86400.0
 
 
 def as_answer(ledger: Ledger) -> dict[str, Any]:
@@ -33,10 +34,11 @@ def as_answer(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def as_whole_answer(books: Books, since: float | None = None) -> dict[str, Any]:
+def as_whole_answer(books: Books, since: float | None = None, best_of_siblings: float | None = None) -> dict[str, Any]:
     """The same with what a page draws: the sentence, the attempts, and the buckets over the life of the run.
 
-    With `since` (seconds since the epoch) only of the time behind it.
+    With `since` (seconds since the epoch) only of the time behind it. `best_of_siblings` are the seconds per step of
+    the fastest of the jobs like this one.
     """
     ledger = close(books) if since is None else _close_since(books, since)
     end = max((account.life.end + round(sum(account.gap.values())) for account in books.accounts), default=0)
@@ -51,7 +53,12 @@ def as_whole_answer(books: Books, since: float | None = None) -> dict[str, Any]:
         "sentence": sentence(answer),
         "ettr": None if ledger.ettr is None else round(ledger.ettr, 4),
         "gpu_goodput": None if ledger.gpu_goodput is None else round(ledger.gpu_goodput, 4),
-        "step_seconds": {"typical": ledger.typical_seconds, "best": ledger.best_seconds},
+        "effective_goodput": _effective(ledger, best_of_siblings),
+        "step_seconds": {
+            "typical": ledger.typical_seconds,
+            "best": ledger.best_seconds,
+            "best_of_siblings": best_of_siblings,
+        },
         "at_risk_seconds": ledger.at_risk_seconds,
         "open_seconds": ledger.open_seconds,
         "attempts": [
@@ -70,6 +77,13 @@ def as_whole_answer(books: Books, since: float | None = None) -> dict[str, Any]:
             "buckets": {name: [round(float(one), 3) for one in amounts] for name, amounts in parts.items()},
         },
     }
+
+
+def _effective(ledger: Ledger, best_of_siblings: float | None) -> float | None:
+    """The goodput that the steps would have at the pace of the fastest sibling; None without siblings."""
+    if ledger.goodput is None or not ledger.best_seconds or best_of_siblings is None:
+        return None
+    return round(ledger.goodput * min(1.0, best_of_siblings / ledger.best_seconds), 4)
 
 
 def goodput_since(books: Books, since: float) -> float | None:
@@ -98,10 +112,26 @@ def _advice(books: Books, ledger: Ledger) -> dict[str, Any]:
     between = worked / ends if ends and worked > 0 else None
     saves = {(one.start, one.end) for account in books.accounts for one in account.life.facts.saves if not one.marker}
     each = ledger.buckets["checkpoint"] / len(saves) if saves else None
-    best = best_checkpoint_seconds(each, between) if each and between else None
+    best = expected = None
+    if each and between:
+        best = best_checkpoint_seconds(each, between)
+        again = [account.buckets["startup"] + account.buckets["restore"] for account in books.accounts[1:]]
+        gaps = [sum(account.gap.values()) for account in books.accounts]
+        expected = expected_ettr(
+            1,
+            _DAY_SECONDS / between,
+            restart_minutes=(sum(again) + sum(gaps)) / MICRO / ends / 60,
+            interval_minutes=best / 60,
+            write_minutes=each / 60,
+        )
     return {
         "seconds_between_interruptions": between,
-        "checkpoints": {"saves": len(saves), "seconds_each": each, "best_interval_seconds": best},
+        "checkpoints": {
+            "saves": len(saves),
+            "seconds_each": each,
+            "best_interval_seconds": best,
+            "expected_ettr": None if expected is None else round(expected, 4),
+        },
     }
 
 

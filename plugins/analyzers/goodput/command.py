@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 import click
 import msgspec
@@ -23,11 +24,17 @@ BY = ("cause", "node", "framework", "namespace", "name", "workload")
 )
 @click.option(
     "--times",
-    type=click.File("r", errors="replace"),
+    type=click.File("rb"),
     help="A file with the time of each line of the log, where its lines have none.",
 )
 @click.option("--since", help="Only the last span (7d, 12h, 30m) [default: all of a job, 7d of the fleet].")
 @click.option("--by", type=click.Choice(BY), help="How the fleet is grouped [default: cause].")
+@click.option(
+    "--price-per-gpu-hour",
+    "price",
+    type=click.FloatRange(min=0),
+    help="The price of a GPU-hour, in any currency: costs in money, too [default: that of the daemon's settings].",
+)
 @click.option("--json", "as_json", is_flag=True, help="The ledger as a JSON object.")
 @config_option
 @data_dir_option
@@ -35,9 +42,10 @@ BY = ("cause", "node", "framework", "namespace", "name", "workload")
 def command(
     uid: str | None,
     path: str | None,
-    times: TextIO | None,
+    times: BinaryIO | None,
     since: str | None,
     by: str | None,
+    price: float | None,
     as_json: bool,
     data_dir: Path | None,
     url: str | None,
@@ -51,6 +59,7 @@ def command(
       lens goodput --file train.log --times times.txt
       lens goodput my-job
       lens goodput --since 7d --by node
+      lens goodput my-job --price-per-gpu-hour 2.50
 
     UID is a workload, by uid or name; without one the daemon answers for all of them. Of a log the first time is the
     start of the process. Times stand on the lines, with their date; for a log without them --times names a file that
@@ -59,35 +68,55 @@ def command(
     if path is not None:
         if uid is not None or since is not None or by is not None:
             raise click.UsageError("--file reads a log alone: leave UID, --since and --by out")
-        _of_log(path, times, as_json)
+        _of_log(path, times, price, as_json)
         return
     if times is not None:
         raise click.UsageError("--times are of a log; name it by --file")
     if uid is not None and by is not None:
         raise click.UsageError("--by groups all jobs; leave it out for one")
+    from .prices import with_prices
+
     base = daemon_url(url, data_dir)
     parameters = {name: value for name, value in (("since", since), ("by", by)) if value}
     if uid is None:
-        _show(request_json("GET", base, "/api/v1/goodput", **parameters), as_json, fleet=True)
+        answer = with_prices(request_json("GET", base, "/api/v1/goodput", **parameters), price)
+        _show(answer, as_json, fleet=True)
     else:
         from urllib.parse import quote
 
         path = f"/api/v1/workloads/{quote(find_workload(base, uid))}/goodput"
-        _show(request_json("GET", base, path, **parameters), as_json, fleet=False)
+        runs = request_json("GET", base, path, **parameters)["runs"]
+        _show({"runs": [with_prices(run, price) for run in runs]}, as_json, fleet=False)
 
 
-def _of_log(path: str, times: TextIO | None, as_json: bool) -> None:
+def _of_log(path: str, times: BinaryIO | None, price: float | None, as_json: bool) -> None:
+    from shutil import copyfileobj
+    from tempfile import TemporaryFile
+
+    from lens_core.logs import decode_lines
+
     from .answers import as_answer
     from .log_file import ledger_of_log
+    from .prices import with_prices
     from .wording import report
 
-    with click.open_file(path, "rb") as file:
-        ledger = ledger_of_log(file, path, times)
+    with click.open_file(path, "rb") as file, TemporaryFile() as copy:
+        is_stream = not file.seekable()
+        if is_stream:  # lines that are out of order are read twice
+            copyfileobj(file, copy)
+        source = copy if is_stream else file
+
+        def lines_from_start() -> Iterable[bytes]:
+            source.seek(0)
+            return source
+
+        ledger = ledger_of_log(lines_from_start, path, None if times is None else list(decode_lines(times)))
+    answer = with_prices(as_answer(ledger), price)
     if as_json:
-        _print({"runs": [as_answer(ledger)]})
+        _print({"runs": [answer]})
     else:
         pace = {"typical": ledger.typical_seconds, "best": ledger.best_seconds}
-        click.echo(report(as_answer(ledger) | {"step_seconds": pace}))
+        click.echo(report(answer | {"step_seconds": pace}))
 
 
 def _show(answer: dict[str, Any], as_json: bool, *, fleet: bool) -> None:

@@ -8,12 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...device_errors import error_of_event
+from .device_causes import SeenError, find_cause
 from .facts import Attempt, DataWait, DataWaits, Row, Rows, Span
 
 # The ends that are not clean, the least telling first: a launcher that stops its other processes says little.
 ENDS = ("process_terminated", "training_failed", "collective_timeout", "out_of_memory")
 PREEMPTED = "preempted"
 DATA_WAIT = "data_loading_time_ms"
+# The same of one rank: those of all ranks stand in one row.
+DATA_WAIT_OF_RANK = f"{DATA_WAIT}/rank_"
 BATCH = "global_batch_size"
 # Their steps are a rollout and a training phase of changing lengths.
 PHASED = frozenset({"verl", "openrlhf", "nemo_rl", "areal", "prime_rl"})
@@ -60,7 +64,7 @@ class Draft:
     rank: int | None = None
     resumed_from: int | None = None
     restore_seconds: float = 0.0
-    batch: str = ""
+    batches: list[tuple[int, float]] = field(default_factory=list)
     restarts: int | None = None
     gpus: int | None = None
     columns: list[Rows] = field(default_factory=list)
@@ -70,9 +74,11 @@ class Draft:
     evaluations: list[Span] = field(default_factory=list)
     data: list[DataWait] = field(default_factory=list)
     stalls: list[float] = field(default_factory=list)
+    errors: list[SeenError] = field(default_factory=list)
 
     def finish(self, gpus: int | None) -> Attempt:
         """The attempt that it has become."""
+        configurations = _changes(self.batches)
         return Attempt(
             rows=self.rows,
             columns=self.columns,
@@ -86,7 +92,8 @@ class Draft:
             node=self.node,
             rank=self.rank,
             gpus=gpus,
-            configuration=self.batch,
+            configuration=configurations[-1][1] if configurations else "",
+            configurations=configurations if len(configurations) > 1 else [],
             restarts=self.restarts,
             saves=self.saves,
             evaluations=self.evaluations,
@@ -94,8 +101,24 @@ class Draft:
             stalls=self.stalls,
         )
 
+    def begun_at(self) -> float | None:
+        """The start of the process, else the first row."""
+        times = self.row_times() if self.start is None else None
+        return times[0] if times is not None else self.start
+
+    def row_times(self) -> tuple[float, float] | None:
+        """The times of the first and the newest row; None without one."""
+        times = [row.time for row in self.rows]
+        for columns in self.columns:
+            if len(columns.times):
+                times += [float(columns.times.min()), float(columns.times.max())]
+        return (min(times), max(times)) if times else None
+
     def read_event(self, event: Said) -> None:
         """Take in an event that belongs to this attempt; the first word of an end counts for its time."""
+        error = error_of_event(event.type, event.details)
+        if error is not None:
+            self.errors.append(SeenError(event.time, error, error.node or event.node, event.rank))
         if event.type in ENDS or event.type == "training_ended":
             self._read_end(event)
         elif event.type == "checkpoint_saved":
@@ -134,6 +157,30 @@ def name_preemptions(drafts: Sequence[Draft]) -> None:
     for draft in drafts[:-1]:
         if draft.cause == "process_terminated" and draft.was_asked:
             draft.cause = PREEMPTED
+
+
+def name_device_errors(drafts: Sequence[Draft]) -> None:
+    """Call the ends of attempts by the errors of devices that came with them; the errors say where it happened."""
+    for index, draft in enumerate(drafts):
+        is_last = index == len(drafts) - 1
+        if draft.ended_cleanly or (is_last and not draft.cause) or draft.cause == "out_of_memory":
+            continue
+        times = draft.row_times()
+        following = None if is_last else drafts[index + 1].begun_at()
+        found = find_cause(draft.errors, times[1] if times else None, draft.end, following)
+        if found is not None:
+            draft.cause = found.error.error
+            draft.node, draft.rank = found.node or draft.node, found.rank if found.node else draft.rank
+
+
+def _changes(batches: Sequence[tuple[int, float]]) -> list[tuple[int, str]]:
+    """Each batch size with the first step that has it, in the order of the steps."""
+    found: list[tuple[int, str]] = []
+    for step, size in sorted(batches):
+        name = f"{size:g}"
+        if not found or found[-1][1] != name:
+            found.append((step, name))
+    return found
 
 
 def step_in_path(path: str) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-_MINUTES_PER_DAY = 24 * 60.0
+_MINUTES_PER_HOUR = 60.0
 
 
 def mean_hours_to_failure(nodes: int, failures_per_node_day: float) -> float:
@@ -21,9 +21,9 @@ def expected_ettr(
     write_minutes: float,
 ) -> float:
     """The expected share of productive time of a job that saves at an interval and restarts after each failure."""
-    per_minute = nodes * failures_per_node_day / _MINUTES_PER_DAY
+    per_minute = 1 / (_MINUTES_PER_HOUR * mean_hours_to_failure(nodes, failures_per_node_day))
     lost = per_minute * (restart_minutes + interval_minutes / 2)
-    return (1 - lost) / (1 + write_minutes / interval_minutes)
+    return max(0.0, 1 - lost) / (1 + write_minutes / interval_minutes)
 
 
 def best_checkpoint_seconds(write_seconds: float, seconds_to_failure: float) -> float:

@@ -62,9 +62,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     `start` is the start of the process, `end` its end (None: the next attempt's start, or the last row); `cause` is
     why it ended, '' for a clean or an unknown end; `ended_cleanly` is for an end that said so. `resumed_from` is the
     iteration that a loaded checkpoint had. `gpus` is None where nobody said how many there are. `configuration`
-    changes with whatever changes the work of a step (batch size, sequence length). `restarts` are those that
-    the launcher counted before it. `columns` and `waits` are further
-    rows and waits for data, for facts that come as columns.
+    changes with whatever changes the work of a step (batch size, sequence length); where it changes within the attempt,
+    `configurations` has each with the step from which on it holds. `restarts` are those that the launcher counted
+    before it. `columns` and `waits` are further rows and waits for data, for facts that come as columns.
     """
 
     rows: Sequence[Row] = ()
@@ -79,6 +79,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
     gpus: int | None = None
     configuration: str = ""
+    configurations: Sequence[tuple[int, str]] = ()
     restarts: int | None = None
     saves: Sequence[Span] = ()
     evaluations: Sequence[Span] = ()

@@ -57,10 +57,10 @@ def stall_limit(usual: float) -> float:
     return max(STALL_SECONDS * MICRO, STALL_FACTOR * usual)
 
 
-def divide(life: Life, base: Floats | None, best: float | None, origin: int, *, has_phases: bool) -> Divided:
-    """Give each interval's time away; without a base all of it is productive."""
+def divide(life: Life, base: Floats | None, best: Floats, origin: int, *, has_phases: bool) -> Divided:
+    """Give each interval's time away; without a base all of it is productive. `best` is the best pace for each."""
     took = np.diff(life.times).astype(np.float64)
-    if base is None or best is None:
+    if base is None:
         return Divided(took, np.zeros(len(took)))
     base = base[: len(took)]
     usual = np.diff(life.steps) * base
@@ -70,7 +70,7 @@ def divide(life: Life, base: Floats | None, best: float | None, origin: int, *, 
     productive = core.copy()
     if not has_phases:
         drifted = base > (1 + DRIFT) * best
-        productive[drifted] = core[drifted] * best / base[drifted]
+        productive[drifted] = core[drifted] * best[drifted] / base[drifted]
     divided = Divided(productive, core - productive)
     where = np.flatnonzero(exceeds)
     _name_excesses(divided, _Excesses(life, where, over[where], usual[where]), origin, has_phases=has_phases)

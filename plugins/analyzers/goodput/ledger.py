@@ -15,9 +15,9 @@ import numpy as np
 from .accounts import Account
 from .facts import BUCKETS, Facts, Floats, Interruption, Ledger
 from .intervals import divide, name_periodic, overlap, stall_limit
-from .pace import bases_of, best_of
+from .pace import bases_of, best_at, best_of
 from .rows import MICRO
-from .series import Life, clamp, lives_of, micros
+from .series import Life, PaceKey, clamp, lives_of, micros
 
 _HOUR = 3600.0
 
@@ -27,7 +27,7 @@ class Books(NamedTuple):
 
     facts: Facts
     accounts: Sequence[Account]
-    best: dict[tuple[int | None, str], float]
+    best: dict[PaceKey, float]
     origin: int
     at_risk: float | None
     has_periodic: bool
@@ -45,7 +45,7 @@ def books_of(facts: Facts) -> Books:
     best = best_of(lives, bases)
     accounts = []
     for life, base in zip(lives, bases, strict=True):
-        divided = divide(life, base, best.get(life.pace_key), origin, has_phases=facts.has_phases)
+        divided = divide(life, base, best_at(life, best), origin, has_phases=facts.has_phases)
         accounts.append(Account(life, base, divided))
     every = max((account.life.every for account in accounts), default=1)
     has_periodic = name_periodic([account.divided for account in accounts], every)

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import isfinite, nan
 
 from lens_core import Detection, Event, Record, StepMetrics
 
-from .drafts import BATCH, DATA_WAIT, ENDS, PHASED, Draft, Said, name_preemptions, step_of
+from .drafts import (
+    BATCH,
+    DATA_WAIT,
+    DATA_WAIT_OF_RANK,
+    ENDS,
+    PHASED,
+    Draft,
+    Said,
+    name_device_errors,
+    name_preemptions,
+    step_of,
+)
 from .facts import DataWait, Facts, Row
 
 # Output of a dying process comes within this time; output after a longer silence is of the next process.
 _SILENCE_SECONDS = 5.0
+_LEAST_PATIENCE_SECONDS = 60.0
 
 
 @dataclass
@@ -34,6 +47,17 @@ class _Silence:
         self.latest = max(self.latest, time)
 
 
+@dataclass
+class _Loads:
+    """Checkpoints that were loaded behind rows, and when the process that loaded them would have begun.
+
+    Training may go on as if nothing was (a test with a checkpoint): the next row says whether there is a new process.
+    """
+
+    start: float
+    said: list[Said]
+
+
 class LogFacts:
     """Collects the records of one log in their order; `facts` gives what they say."""
 
@@ -43,6 +67,7 @@ class LogFacts:
         self._number: int | None = None
         self._has_phases = False
         self._silence = _Silence(begun, begun)
+        self._loads: _Loads | None = None
         self.is_approximate = False
 
     def record_line(self, time: float) -> None:
@@ -62,6 +87,7 @@ class LogFacts:
     def facts(self) -> Facts:
         """The facts of all that was read; a log never says how many GPUs there were."""
         name_preemptions(self._drafts)
+        name_device_errors(self._drafts)
         return Facts(
             attempts=[draft.finish(None) for draft in self._drafts],
             run=self._run,
@@ -85,31 +111,48 @@ class LogFacts:
 
     def _open(self, time: float) -> Draft:
         """Begin an attempt with the first line of its process: that behind a silence, at the latest with this one."""
+        loads, self._loads = self._loads, None
+        self._drafts.append(Draft(start=self._begun_before(time) if loads is None else loads.start))
+        self._silence = _Silence(time, time)
+        for said in loads.said if loads is not None else ():
+            self._drafts[-1].read_event(said)
+        return self._drafts[-1]
+
+    def _begun_before(self, time: float) -> float:
+        """The time at which the process that printed a line at this time began to speak."""
         silence = self._silence
         behind = silence.behind_longest if self._drafts[-1].end is None else silence.behind_first
-        self._drafts.append(Draft(start=min(time, behind if behind is not None else time)))
-        self._silence = _Silence(time, time)
-        return self._drafts[-1]
+        return min(time, behind if behind is not None else time)
 
     def _read_row(self, row: StepMetrics) -> None:
         if row.event_time is None:
             return
         draft = self._draft(row.attempt, row.event_time)
-        if draft.end is not None and row.event_time > draft.end:
-            # Whatever looked like an end, training goes on behind it: a new process only where the steps went back.
-            if not draft.rows or row.row_step > draft.rows[-1].step:
-                draft.end, draft.cause, draft.ended_cleanly = None, "", False
-            else:
+        if self._loads is not None and draft.rows:
+            last = draft.rows[-1]
+            if row.row_step <= last.step or row.event_time - last.time > _patience(draft):
                 draft = self._open(row.event_time)
+            elif row.event_time - self._loads.said[-1].time > _patience(draft):
+                self._loads = (
+                    None  # steps that go on were not loaded; until then they may be of a process that still runs
+                )
+        if draft.end is not None and row.event_time > draft.end:
+            # Whatever looked like an end, training that goes on at once was not ended by it.
+            went_back = bool(draft.rows) and row.row_step <= draft.rows[-1].step
+            if went_back or row.event_time - draft.end > _patience(draft):
+                draft = self._open(row.event_time)
+            else:
+                draft.end, draft.cause, draft.ended_cleanly = None, "", False
         step = step_of(row.iteration if row.iteration is not None else row.row_step)
         if step is None:
             return
         self._silence = _Silence(row.event_time, max(self._silence.latest, row.event_time))
         draft.rows.append(Row(step, row.event_time, row.origin.rank, row.data_source))
-        if DATA_WAIT in row.values:
-            draft.data.append(DataWait(step, row.values[DATA_WAIT] / 1000.0))
-        if BATCH in row.values:
-            draft.batch = f"{row.values[BATCH]:g}"
+        waits = [value for name, value in row.values.items() if name == DATA_WAIT or name.startswith(DATA_WAIT_OF_RANK)]
+        if waits:
+            _append_wait(draft, step, max(waits) / 1000.0)
+        if isfinite(row.values.get(BATCH, nan)):
+            draft.batches.append((step, row.values[BATCH]))
 
     def _read_event(self, event: Event, time: float) -> None:
         kind = event.type
@@ -122,10 +165,37 @@ class LogFacts:
             return
         draft = self._draft(event.attempt, time)
         said = Said(kind, time, event.iteration, event.details, event.origin.node, event.origin.rank)
-        is_end = kind in ENDS or kind == "training_ended"
-        if is_end and draft.end is None:
-            self._silence = _Silence(time, time)
+        if kind in ENDS or kind == "training_ended":
+            draft = self._draft_that_ends(draft, time)
         # A checkpoint that is loaded behind rows was loaded by a process that nobody announced.
-        if kind == "checkpoint_loaded" and (draft.rows or draft.end is not None):
+        if kind == "checkpoint_loaded" and draft.end is not None:
             draft = self._open(time)
+        elif kind == "checkpoint_loaded" and draft.rows:
+            self._loads = self._loads or _Loads(self._begun_before(time), [])
+            self._loads.said.append(said)
+            return
         draft.read_event(said)
+
+    def _draft_that_ends(self, draft: Draft, time: float) -> Draft:
+        """The attempt that an end is of: one more, where a process spoke for a while behind the end before and logged
+        no step; what is printed at once behind a silence is said of the end before (a watchdog, other ranks)."""
+        begun = self._silence.behind_first
+        if draft.end is not None and begun is not None and time - begun >= _SILENCE_SECONDS:
+            draft = self._open(time)
+        if draft.end is None or begun is not None:
+            self._silence = _Silence(time, time)
+        return draft
+
+
+def _patience(draft: Draft) -> float:
+    """The seconds behind an end after which a step is of another process: those after which silence is a stall."""
+    lasted = draft.rows[-1].time - draft.rows[0].time if draft.rows else 0.0
+    return max(_LEAST_PATIENCE_SECONDS, 3 * lasted / max(1, len(draft.rows) - 1))
+
+
+def _append_wait(draft: Draft, step: int, seconds: float) -> None:
+    """The wait for data of a step: that of the rank that waits longest, where several lines tell of it."""
+    if draft.data and draft.data[-1].step == step:
+        draft.data[-1] = DataWait(step, max(seconds, draft.data[-1].seconds))
+    else:
+        draft.data.append(DataWait(step, seconds))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,6 +18,8 @@ _COARSE_SHARE = 0.05
 _COARSE_BELOW = 10 * MICRO
 _COARSE_INTERVALS = (20 * MICRO, 120 * MICRO)
 _COARSE_COUNT = 50
+# GPUs and configuration.
+PaceKey: TypeAlias = tuple[int | None, str]
 _NONE: Ints = np.empty(0, dtype=np.int64)
 
 
@@ -35,9 +38,10 @@ class Life:
     is_coarse: bool = False
 
     @property
-    def pace_key(self) -> tuple[int | None, str]:
-        """Step times may be compared only among attempts that agree in this."""
-        return self.facts.gpus, self.facts.configuration
+    def pace_key(self) -> PaceKey:
+        """Step times may be compared only among attempts that agree in this: that of its end, if it changes."""
+        changes = self.facts.configurations
+        return self.facts.gpus, changes[-1][1] if changes else self.facts.configuration
 
 
 def lives_of(facts: Facts) -> tuple[list[Life], int]:
@@ -111,6 +115,7 @@ def _part_of(attempt: Attempt, start: int, *, is_first: bool, is_last: bool) -> 
         rank=attempt.rank if is_last else None,
         gpus=attempt.gpus,
         configuration=attempt.configuration,
+        configurations=attempt.configurations,
         restarts=attempt.restarts,
         saves=attempt.saves,
         evaluations=attempt.evaluations,

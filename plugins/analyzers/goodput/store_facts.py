@@ -11,10 +11,11 @@ import numpy as np
 
 from lens_core import EventRow, PodLife, PointQuery, RunSummary, Store
 
-from .drafts import PHASED, Draft, Said, name_preemptions
+from .drafts import PHASED, Draft, Said, name_device_errors, name_preemptions
 from .facts import Facts, Floats, Ints, Rows
 from .holding import begin_with_pods, gpus_of_pods, held_spans, spans_of_pods
 from .metric_facts import MetricNames, choose_metrics, read_metrics
+from .node_errors import errors_on, nodes_of_attempt, read_node_errors
 from .row_cache import RowCache
 
 _MOST_EVENTS = 100_000
@@ -62,11 +63,14 @@ async def facts_of(store: Store, uid: str, now: float | None = None, cache: RowC
     has_phases = any(one.framework in PHASED for one in await store.detections(uid))
     pods = await store.pods(uid)
     spans = spans_of_pods(pods, now)
+    named = frozenset(event.node for event in events if event.node)
     found = []
     for chain in chains_of(lives, events):
         drafts = [await _draft(store, uid, life, metrics, cache) for life in chain]
         _read_events(drafts, chain, events)
         name_preemptions(drafts)
+        await _read_node_errors(store, chain, drafts, pods, named)
+        name_device_errors(drafts)
         ends = [draft.end or life.ends for draft, life in zip(drafts, chain, strict=True)]
         _count_gpus(drafts, chain, ends, pods, ranks_of(detail.runs) if _is_one_size(detail.runs) else None)
         others = [life.ends for life in lives if life not in chain and life.ends < chain[0].begins]
@@ -230,6 +234,21 @@ def _count_gpus(
     """
     for draft, life, end in zip(drafts, chain, ends, strict=True):
         draft.gpus = draft.gpus or life.gpus or told or gpus_of_pods(pods, life.begins, end)
+
+
+async def _read_node_errors(
+    store: Store, chain: Sequence[Life], drafts: Sequence[Draft], pods: Sequence[PodLife], named: frozenset[str]
+) -> None:
+    """Give attempts the errors of devices on their nodes; `named` are those that events of the job name."""
+    if len(drafts) == 1 and not drafts[0].cause:
+        return  # nothing to explain
+    nodes = [
+        nodes_of_attempt(life.nodes | named, pods, life.begins, draft.end or life.ends)
+        for life, draft in zip(chain, drafts, strict=True)
+    ]
+    errors = await read_node_errors(store, frozenset[str]().union(*nodes))
+    for draft, own in zip(drafts, nodes, strict=True):
+        draft.errors += errors_on(errors, own)
 
 
 def _is_one_size(runs: Sequence[RunSummary]) -> bool:

@@ -41,7 +41,7 @@ def sentence(answer: Answer) -> str:
     """The ledger in words."""
     if answer["goodput"] is None:
         return f"{answer['run']}: no time has passed"
-    text = f"{answer['goodput']:.1%} of {_whole(answer)} made progress"
+    text = f"{_progress(answer)} of {_whole(answer)} made progress"
     others = {name: seconds for name, seconds in answer["buckets"].items() if name != "productive" and seconds > 0}
     if not others:
         return text
@@ -49,11 +49,19 @@ def sentence(answer: Answer) -> str:
     return f"{text}; most of the rest was {worst}: {duration(others[worst])}{_blame(answer)}"
 
 
+def _progress(answer: Answer) -> str:
+    """The share that made progress, of the buckets: that of the answer is rounded, and would be rounded twice."""
+    buckets = answer["buckets"]
+    measured = sum(buckets.values()) - buckets.get("queued", 0.0)
+    return f"{buckets['productive'] / measured if measured > 0 else answer['goodput']:.1%}"
+
+
 def _whole(answer: Answer) -> str:
     """The time that the ledger is about: in GPU-hours where the GPUs are known."""
     gpu = answer.get("gpu_seconds")
     if gpu:
-        return f"{sum(gpu.values()) / 3600:,.0f} GPU-hours ({duration(answer['wall_seconds'])})"
+        hours = sum(gpu.values()) / 3600
+        return f"{hours:,.{0 if hours >= 10 else 1}f} GPU-hours ({duration(answer['wall_seconds'])})"
     return duration(answer["wall_seconds"])
 
 
@@ -89,10 +97,15 @@ def _lines(answer: Answer) -> Iterator[str]:
     if pace.get("typical") is not None and pace.get("best") is not None:
         yield ""
         yield f"a step: {pace['typical']:.3f} s as a rule, {pace['best']:.3f} s at the best pace held"
+        if answer.get("effective_goodput") is not None:
+            best, share = pace["best_of_siblings"], answer["effective_goodput"]
+            yield f"the fastest job like this one takes {best:.3f} s: by its pace {share:.1%} of the time made progress"
     if answer["interruptions"]:
         yield ""
-        yield f"{'INTERRUPTION':<24}{'NODE':<16}{'RANK':>5}{'COST':>14}{'GPU-HOURS':>11}"
-        yield from (_interruption(found) for found in answer["interruptions"])
+        width = max(24, *(len(found["cause"]) + 2 for found in answer["interruptions"]))
+        node = max(16, *(len(found["node"] or "") + 2 for found in answer["interruptions"]))
+        yield f"{'INTERRUPTION':<{width}}{'NODE':<{node}}{'RANK':>5}{'COST':>14}{'GPU-HOURS':>11}{_price_head(answer)}"
+        yield from (_interruption(found, width, node) for found in answer["interruptions"])
     yield ""
     yield f"resolution: {answer['resolution']}"
     yield from (f"note: {note}" for note in answer["notes"])
@@ -102,8 +115,11 @@ def _fleet_lines(answer: Answer) -> Iterator[str]:
     if answer["by"] == "workload":
         yield from _groups(answer)
         return
-    share = "nothing" if answer["goodput"] is None else f"{answer['goodput']:.1%}"
-    yield f"{share} of {duration(answer['wall_seconds'])} of {answer['jobs']} jobs made progress"
+    if not answer["jobs"]:
+        yield "no job has a ledger in this span; one that logs steps has it a minute or two after its first"
+        return
+    share = "nothing" if answer["goodput"] is None else _progress(answer)
+    yield f"{share} of {duration(answer['wall_seconds'])} of {_jobs(answer['jobs'])} made progress"
     if answer["wall_seconds"] <= 0:
         return
     yield _bar(answer)
@@ -112,13 +128,19 @@ def _fleet_lines(answer: Answer) -> Iterator[str]:
         return
     yield ""
     if answer["by"] in ("cause", "node"):
-        yield f"{answer['by'].upper():<28}{'COUNT':>7}{'JOBS':>6}{'COST':>14}{'GPU-HOURS':>11}"
+        width = max(28, *(len(group["name"]) + 2 for group in answer["groups"]))
+        counts = f"{'COUNT':>7}{'JOBS':>6}{'COST':>14}{'GPU-HOURS':>11}"
+        yield f"{answer['by'].upper():<{width}}{counts}{_price_head(answer)}"
         for group in answer["groups"]:
             hours = "unknown" if group["gpu_hours"] is None else f"{group['gpu_hours']:.2f}"
             counts = f"{group['interruptions']:>7}{group['jobs']:>6}"
-            yield f"{group['name'] or '–':<28}{counts}{duration(group['seconds']):>14}{hours:>11}"
+            yield f"{group['name'] or '–':<{width}}{counts}{duration(group['seconds']):>14}{hours:>11}{_price(group)}"
         return
     yield from _groups(answer)
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"
 
 
 def _groups(answer: Answer) -> Iterator[str]:
@@ -130,11 +152,18 @@ def _groups(answer: Answer) -> Iterator[str]:
 
 def _buckets(answer: Answer) -> Iterator[str]:
     yield ""
-    yield f"{'BUCKET':<12}{'TIME':>14}{'SHARE':>9}"
+    costs = answer.get("costs") or {}
+    if answer["wall_seconds"] <= 0:
+        return
+    yield f"{'BUCKET':<12}{'TIME':>14}{'SHARE':>9}" + (_price_head(answer) if costs else "")
     for name, seconds in sorted(answer["buckets"].items(), key=lambda one: -one[1]):
         if seconds > 0:
             share = seconds / answer["wall_seconds"]
-            yield click.style(f"{name:<12}", fg=_COLOURS.get(name)) + f"{duration(seconds):>14}{share:>9.1%}"
+            yield (
+                click.style(f"{name:<12}", fg=_COLOURS.get(name))
+                + f"{duration(seconds):>14}{share:>9.1%}"
+                + (f"{costs[name]:>14,.2f}" if costs else "")
+            )
 
 
 def _bar(answer: Answer) -> str:
@@ -152,7 +181,19 @@ def _bar(answer: Answer) -> str:
     return "".join(part for part in parts if part)
 
 
-def _interruption(found: Answer) -> str:
+def _price_head(answer: Answer) -> str:
+    return f"{'PRICE':>14}" if "price_per_gpu_hour" in answer else ""
+
+
+def _price(found: Answer) -> str:
+    """The money that GPU-hours cost; nothing where nobody gave a price."""
+    if "cost" not in found:
+        return ""
+    return f"{'unknown':>14}" if found["cost"] is None else f"{found['cost']:>14,.2f}"
+
+
+def _interruption(found: Answer, width: int, node: int) -> str:
     rank = "" if found["rank"] is None else str(found["rank"])
     hours = "unknown" if found["gpu_hours"] is None else f"{found['gpu_hours']:.2f}"
-    return f"{found['cause']:<24}{found['node'] or '–':<16}{rank:>5}{duration(found['seconds']):>14}{hours:>11}"
+    place = f"{found['cause']:<{width}}{found['node'] or '–':<{node}}{rank:>5}"
+    return f"{place}{duration(found['seconds']):>14}{hours:>11}{_price(found)}"

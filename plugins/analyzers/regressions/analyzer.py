@@ -12,9 +12,12 @@ from msgspec import Meta
 
 from lens_core import Analyzer, Context, Event, IngestRequest, Origin, Record, Reply, Route, load_state, save_state
 
+from ...device_errors import DEVICE_ERROR
+from ..configuration import numbers_in_configuration
 from ..turns import Turns, TurnSettings
+from .device_errors import find_device_errors
 from .finding import Finding
-from .job import Findings, find_all, read_attempts
+from .job import CLIP_VALUES, Findings, find_all, read_attempts
 from .sibling_reader import SiblingReader, sibling_of
 from .siblings import compare_siblings
 
@@ -23,7 +26,9 @@ _MOST_REPORTED = 20_000
 _OF_ATTEMPTS = frozenset(
     {
         "checkpoint_slower",
+        "clipping",
         "data_repeated",
+        "host_memory_creep",
         "loss_diverged",
         "loss_off",
         "memory_creep",
@@ -102,13 +107,16 @@ class Regressions(Analyzer):
 
     async def _find(self, uid: str) -> list[Findings]:
         chains, events = await read_attempts(self.store, uid)
-        found = await asyncio.to_thread(lambda: [find_all(chain, events) for chain in chains])
+        clips = numbers_in_configuration(await self.store.evidence(uid) if chains else [], CLIP_VALUES)
+        clip = next(clips, None)
+        found = await asyncio.to_thread(lambda: [find_all(chain, events, clip) for chain in chains])
         detail = await self.store.workload(uid) if chains else None
         if detail is None:
             return found
         # The newest run alone: those before it are siblings of nothing that goes on.
         siblings = await self._siblings.read_siblings(self.store, detail.summary)
         off = await asyncio.to_thread(compare_siblings, sibling_of(uid, chains[-1][-1]), siblings)
+        off += await find_device_errors(self.store, uid, chains[-1], events)
         return [*found[:-1], msgspec.structs.replace(found[-1], findings=[*found[-1].findings, *off])]
 
     def _events_of_findings(self, uid: str, found: Findings) -> list[Record]:
@@ -116,12 +124,12 @@ class Regressions(Analyzer):
         events: list[Record] = []
         for one in found.findings:
             key = f"{uid}\n{found.run_id}\n{found.attempt}\n{one.type}\n{_place(one)}"
-            if one.time < oldest or key in self._reported or key in self._new:
+            if one.is_told or one.time < oldest or key in self._reported or key in self._new:
                 continue
             self._new.append(key)
             events.append(
                 Event(
-                    origin=Origin(workload_uid=uid),
+                    origin=Origin(workload_uid=uid, node=str(one.details.get("node", ""))),
                     type=one.type,
                     run_id=found.run_id,
                     attempt=found.attempt,
@@ -134,9 +142,11 @@ class Regressions(Analyzer):
         return events
 
 
-def _place(found: Finding) -> int:
+def _place(found: Finding) -> str:
     """The place of a finding; of those that hold for a whole attempt there is one."""
-    return 0 if found.type in _OF_ATTEMPTS else found.iteration
+    if found.type == DEVICE_ERROR:
+        return f"{found.details['node']} {found.details['error']} {found.time:.0f}"
+    return "0" if found.type in _OF_ATTEMPTS else str(found.iteration)
 
 
 def _plain(details: dict[str, Any]) -> dict[str, Any]:

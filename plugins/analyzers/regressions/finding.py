@@ -14,13 +14,17 @@ SCALE = 1.4826
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One finding; `type` is the type of the event that it becomes, `time` in seconds since the epoch."""
+    """One finding; `type` is the type of the event that it becomes, `time` in seconds since the epoch.
+
+    `is_told`: an event of the job tells of it already.
+    """
 
     type: str
     iteration: int
     time: float
     rule: str
     details: dict[str, Any] = {}
+    is_told: bool = False
 
 
 class Points(msgspec.Struct, frozen=True, eq=False):

@@ -8,15 +8,16 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from lens_core import EventRow, PointQuery, Store
+from lens_core import EventRow, Origin, PointColumns, PointQuery, Store
+from lens_core.plugin_api.store import measured_uid
 
 from ..goodput.metric_facts import OF_EVALUATIONS
 from ..goodput.store_facts import Life, chains_of, lives_of_runs, main_source
 from .finding import Finding, Points
 from .loss import find_divergence, find_spikes
-from .memory import find_memory_creep, find_slower_checkpoints
-from .pace import find_slower, find_slower_after_restart, find_step_time_creep
-from .precursors import find_falling_scale, find_odd_learning_rate, find_skipped_steps
+from .memory import find_host_memory_creep, find_memory_creep, find_slower_checkpoints
+from .pace import find_slower, find_slower_after_restart, find_step_time_creep, split_by_batch
+from .precursors import find_clipping, find_falling_scale, find_odd_learning_rate, find_skipped_steps
 from .replay import (
     Replay,
     compare_losses,
@@ -29,6 +30,8 @@ from .replay import (
 MOST_POINTS = 5_000
 _MOST_RUNS = 5
 _MOST_EVENTS = 10_000
+_MOST_NODES, _HOST_POINTS, _LEAST_INTERVAL_MS = 16, 400, 15_000
+_HOST_MEMORY = "host.memory.used_pct"
 # The names of metrics in logs and in what people log, the likeliest first; a name may stand behind a prefix.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "loss": ("lm_loss", "loss", "train_loss", "training_loss", "total_loss"),
@@ -40,6 +43,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "batch": ("global_batch_size",),
     "memory": ("mem_usage",),
     "memory_limit": ("mem_total",),
+    "host_memory": ("_primus_sys_memory_percent", "host_memory_percent"),
 }
 
 
@@ -49,6 +53,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     life: Life
     progress: Points
     metrics: Mapping[str, Points]
+    # The memory in use on each node, in per cent, as the host collector measured it.
+    memory_of_nodes: Mapping[str, Points] = {}
 
     def points(self, role: str) -> Points:
         """Return the points of a metric; empty without it."""
@@ -64,6 +70,16 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     replay: Replay | None = None
 
 
+# The names of the value that gradient norms are clipped at, in configurations.
+CLIP_VALUES = (
+    "max_grad_norm",
+    "clip_grad",
+    "clip_grad_norm",
+    "grad_clip",
+    "gradient_clip_val",
+    "gradient_clipping",
+    "max_norm",
+)
 _NOTHING = Points(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
 
 
@@ -77,7 +93,11 @@ async def read_attempts(store: Store, uid: str) -> tuple[list[list[Attempt]], li
     lives = lives_of_runs(run for run in detail.runs if run.data_source == source)
     names = choose_metrics([info.name for info in await store.available_metrics(uid, source)])
     newest = sorted(chains_of(lives, events), key=lambda chain: chain[-1].ends)[-_MOST_RUNS:]
-    return [[await _read_attempt(store, uid, life, names) for life in chain[-2:]] for chain in newest], events
+    chains = [[await _read_attempt(store, uid, life, names) for life in chain[-2:]] for chain in newest]
+    for chain in chains[-1:]:  # the machines of earlier runs have other work now
+        memory = await _read_memory_of_nodes(store, chain[-1].life)
+        chain[-1] = msgspec.structs.replace(chain[-1], memory_of_nodes=memory)
+    return chains, events
 
 
 async def read_newest(store: Store, uid: str) -> Attempt | None:
@@ -132,6 +152,45 @@ async def _read_attempt(store: Store, uid: str, life: Life, names: Mapping[str, 
     return Attempt(life=life, progress=_join_pieces(times), metrics=metrics)
 
 
+async def _read_memory_of_nodes(store: Store, life: Life) -> dict[str, Points]:
+    """Read the memory of the first nodes of an attempt while it ran, in means of equal spans of time.
+
+    One question for all nodes where the store can tell them apart.
+    """
+    stream = life.stream
+    nodes = {measured_uid(Origin(node=node)): node for node in sorted(life.nodes)[:_MOST_NODES]}
+    if not nodes:
+        return {}
+    first, *others = nodes
+    query = PointQuery(
+        workload_uid=first,
+        metrics=(_HOST_MEMORY,),
+        start_ms=stream.first_seen,
+        end_ms=stream.last_seen,
+        aggregate="mean",
+        interval_ms=max(_LEAST_INTERVAL_MS, (stream.last_seen - stream.first_seen) // _HOST_POINTS),
+    )
+    pieces: dict[str, list[PointColumns]] = {}
+    if "by workload" in store.point_options:
+        together = msgspec.structs.replace(query, others=tuple(others), is_by_workload=True)
+        async for piece in store.metric_columns(together):
+            pieces.setdefault(piece.run_id, []).append(piece)
+    else:
+        for uid in nodes:
+            own = msgspec.structs.replace(query, workload_uid=uid, is_across_runs=True)
+            pieces[uid] = [piece async for piece in store.metric_columns(own)]
+    iteration = stream.last_iteration or 0
+    return {nodes[uid]: _points_over_time(found, iteration) for uid, found in pieces.items() if found}
+
+
+def _points_over_time(pieces: Sequence[PointColumns], iteration: int) -> Points:
+    """Points by their time, all of one iteration."""
+    times = np.concatenate([np.array(piece.timestamps, dtype=np.float64) for piece in pieces]) / 1000.0
+    values = np.concatenate([np.array(piece.values, dtype=np.float64) for piece in pieces])
+    order = np.argsort(times)
+    return Points(np.full(len(times), iteration, dtype=np.int64), times[order], values[order])
+
+
 def _join_pieces(pieces: Sequence[object]) -> Points:
     """Points by rising iteration, each iteration once, as it was logged first."""
     if not pieces:
@@ -145,35 +204,50 @@ def _join_pieces(pieces: Sequence[object]) -> Points:
     return Points(iterations[chosen], times[chosen], values[chosen])
 
 
-def find_all(attempts: Sequence[Attempt], events: Sequence[EventRow]) -> Findings:
-    """Apply every rule to the newest attempt, beside the one before it."""
+def find_all(attempts: Sequence[Attempt], events: Sequence[EventRow], clip: float | None = None) -> Findings:
+    """Apply every rule to the newest attempt, beside the one before it; gradient norms are clipped at `clip`."""
     newest, before = attempts[-1], attempts[-2] if len(attempts) > 1 else None
     stream = newest.life.stream
     loss = newest.points("loss")
     limit = newest.points("memory_limit").finite()
+    stretches = split_by_batch(newest.progress, newest.points("batch"))
     found = [
         *find_spikes(loss, newest.points("grad_norm")),
         *find_divergence(loss),
-        *find_slower(newest.progress),
+        *(one for _, part in stretches for one in find_slower(part)),
         *find_memory_creep(newest.points("memory"), float(limit.values[-1]) if len(limit) else None),
+        *_find_host_memory(newest),
         *find_slower_checkpoints(_saves(newest.life, events)),
-        *find_step_time_creep(newest.progress),
+        *find_step_time_creep(stretches[-1][1]),
         *find_falling_scale(newest.points("loss_scale")),
         *find_skipped_steps(newest.points("skipped") if "skipped" in newest.metrics else _skipped(newest.life, events)),
         *find_odd_learning_rate(newest.points("learning_rate")),
+        *find_clipping(newest.points("grad_norm"), clip),
     ]
     replay = None
     if before is not None:
         replay = compare_losses(before.points("loss"), loss)
-        if not (before.life.gpus and newest.life.gpus) or before.life.gpus == newest.life.gpus:
+        batch, old = split_by_batch(before.progress, before.points("batch"))[-1]
+        same_gpus = not (before.life.gpus and newest.life.gpus) or before.life.gpus == newest.life.gpus
+        if same_gpus and batch == stretches[0][0]:
             new_nodes = sorted(newest.life.nodes - before.life.nodes) if before.life.nodes else []
-            found += find_slower_after_restart(before.progress, newest.progress, new_nodes)
+            found += find_slower_after_restart(old, stretches[0][1], new_nodes)
         found += find_other_samples(before.points("samples"), newest.points("samples"))
         found += find_wrong_restore(before.points("loss"), loss)
         found += find_other_learning_rate(before.points("learning_rate"), newest.points("learning_rate"))
         found += find_repeated_data(before.points("loss"), loss)
     ordered = sorted(found, key=lambda one: (one.time, one.type))
     return Findings(run_id=stream.run_id, attempt=stream.attempt, findings=ordered, replay=replay)
+
+
+def _find_host_memory(attempt: Attempt) -> list[Finding]:
+    """Find the host that runs out of memory first, by the collector's measurements, else by what the job logs."""
+    found = [
+        msgspec.structs.replace(one, details={**one.details, "node": node})
+        for node, points in attempt.memory_of_nodes.items()
+        for one in find_host_memory_creep(points)
+    ] or find_host_memory_creep(attempt.points("host_memory"))
+    return sorted(found, key=lambda one: float(one.details["hours_left"]))[:1]
 
 
 def _skipped(life: Life, events: Sequence[EventRow]) -> Points:

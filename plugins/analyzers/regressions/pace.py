@@ -25,6 +25,26 @@ def seconds_per_step(progress: Points) -> Floats:
     return np.diff(progress.times) / np.maximum(steps, 1)
 
 
+def split_by_batch(progress: Points, batch: Points) -> list[tuple[float | None, Points]]:
+    """The stretches of an attempt that have one batch size, each with that size: only in one are step times comparable.
+
+    The row that ends a stretch begins the next, because an interval has the batch size of the step that ends it.
+    """
+    sizes = batch.finite()
+    if not len(sizes) or not len(progress):
+        return [(None, progress)]
+    changed = np.flatnonzero(np.append(True, np.diff(sizes.values) != 0))
+    places = np.searchsorted(progress.iterations, sizes.iterations[changed])
+    found: list[tuple[float | None, Points]] = []
+    for number, place in enumerate(changed.tolist()):
+        begin = max(0, int(places[number]) - 1) if number else 0
+        end = int(places[number + 1]) if number + 1 < len(places) else len(progress)
+        part = Points(progress.iterations[begin:end], progress.times[begin:end], progress.values[begin:end])
+        if len(part):
+            found.append((float(sizes.values[place]), part))
+    return found or [(None, progress)]
+
+
 def find_slower(progress: Points) -> list[Finding]:
     """Find where an attempt became slower than its best sustained pace, and stayed so; each change once."""
     paces = seconds_per_step(progress)

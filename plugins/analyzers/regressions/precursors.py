@@ -12,6 +12,7 @@ from .loss import WARM_UP_POINTS, WARM_UP_STEPS
 _HALVINGS, _HALVING_STEPS = 3, 100
 _SKIPPED_SHARE, _SKIPPED_STEPS = 0.05, 200
 _RATE_JUMP = 2.0
+_CLIP_POINTS, _HEALTHY_SHARE, _CLIPPED_SHARE = 300, 0.005, 0.05
 
 
 def find_falling_scale(scale: Points) -> list[Finding]:
@@ -82,6 +83,35 @@ def find_odd_learning_rate(rate: Points) -> list[Finding]:
             time=float(settled.times[at]),
             rule=f"the learning rate {reason}",
             details={"before": float(values[at - 1]) if at else None, "after": str(float(values[at]))},
+        )
+    ]
+
+
+def find_clipping(grad_norm: Points, clip: float | None) -> list[Finding]:
+    """Find that over 5 % of 300 gradient norms are above the clip value in a run that had 0.5 % at most before.
+
+    Many runs clip most of their steps from the beginning and train well: only the change says something.
+    """
+    clean = _settled(grad_norm.finite())
+    if clip is None or clip <= 0 or len(clean) < 2 * _CLIP_POINTS:
+        return []
+    sums = np.concatenate([[0], np.cumsum(clean.values > clip)])
+    shares = (sums[_CLIP_POINTS:] - sums[:-_CLIP_POINTS]) / _CLIP_POINTS
+    healthy = np.flatnonzero(shares <= _HEALTHY_SHARE)
+    if not len(healthy):
+        return []
+    late = np.flatnonzero(shares[healthy[0] :] > _CLIPPED_SHARE)
+    if not len(late):
+        return []
+    at = int(healthy[0] + late[0])
+    last = at + _CLIP_POINTS - 1
+    return [
+        Finding(
+            type="clipping",
+            iteration=int(clean.iterations[last]),
+            time=float(clean.times[last]),
+            rule="over 5 % of 300 gradient norms are above the clip value, 0.5 % at most before",
+            details={"share": float(shares[at]), "clip_value": clip},
         )
     ]
 

@@ -11,7 +11,7 @@ from lens_core import Store, WorkloadSummary
 from .finding import Points
 from .job import Attempt, read_newest
 from .pace import seconds_per_step
-from .siblings import MOST_SIBLINGS, Sibling, stem_of
+from .siblings import LEAST_SIBLINGS, MOST_SIBLINGS, Sibling, best_pace, stem_of
 
 _MOST_CANDIDATES = 100
 _MOST_REMEMBERED = 64
@@ -34,6 +34,15 @@ class SiblingReader:
         alike = [one for one in page.workloads if one.workload_uid != own.workload_uid and stem_of(one.name) == stem]
         found = [await self._read_sibling(store, one) for one in alike[:MOST_SIBLINGS]]
         return [one for one in found if one is not None]
+
+    async def read_best_pace(self, store: Store, uid: str) -> float | None:
+        """The best pace of at least three siblings of a workload, in seconds per step; None with fewer."""
+        detail = await store.workload(uid)
+        siblings = await self.read_siblings(store, detail.summary) if detail is not None else []
+        if detail is None or len(siblings) < LEAST_SIBLINGS:
+            return None
+        own = await self._read_sibling(store, detail.summary)
+        return None if own is None else best_pace(own, siblings)
 
     async def _read_sibling(self, store: Store, summary: WorkloadSummary) -> Sibling | None:
         uid = summary.workload_uid

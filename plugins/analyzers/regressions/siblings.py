@@ -48,9 +48,10 @@ def compare_siblings(own: Sibling, others: Sequence[Sibling]) -> list[Finding]:
     return found + _find_outside(own.pace, [one.pace for one in chosen], "slower_than_siblings", both_sides=False)
 
 
-def best_pace(others: Sequence[Sibling]) -> float | None:
-    """The lowest median pace of at least three siblings."""
-    paces = [float(np.median(other.pace.values)) for other in others if len(other.pace)]
+def best_pace(own: Sibling, others: Sequence[Sibling]) -> float | None:
+    """The lowest median of the seconds per step of comparable siblings; None where there are fewer than three."""
+    chosen = [other for other in others if other.uid != own.uid and are_comparable(own, other)]
+    paces = [float(np.median(other.pace.values)) for other in chosen if len(other.pace)]
     return min(paces) if len(paces) >= LEAST_SIBLINGS else None
 
 

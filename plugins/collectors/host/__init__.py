@@ -12,8 +12,10 @@ from typing import ClassVar
 
 from lens_core import Collector, Measurement, Origin, Record, hookimpl
 
+from ...device_errors import DeviceError
 from ..catalogue import units
 from ..diagnosis.processes import find_ranks
+from .gpu_errors import ErrorWatch, KernelLog
 from .gpus import GpuReader, find_readers
 from .machine import HostSettings, Processes, Rates, Value, read_machine
 from .throttling import Throttled, ThrottleWatch, events_of
@@ -46,22 +48,30 @@ class Host(Collector):
         self._throttled: list[Throttled] = []
         node = self.settings.node or os.environ.get("NODE_NAME", "") or socket.gethostname()
         self._origin = Origin(node=node)
+        self._error_watch = ErrorWatch(node)
+        self._errors: list[DeviceError] = []
+        self._kernel_log: KernelLog | None = None
         await self._run_in_thread(self._read_first_values)
 
     async def stop(self) -> None:
         """Leave the thread alone if it hangs."""
         if hasattr(self, "_thread"):
             self._thread.shutdown(wait=False, cancel_futures=True)
+            if self._kernel_log is not None:
+                self._kernel_log.close()
 
     async def collect(self) -> Sequence[Record]:
         """All values now."""
         await asyncio.sleep(max(0.0, self._looked_at + _MIN_SECONDS - time.monotonic()))
         measurements = self._measurements(await self._run_in_thread(self._read_values))
         throttled, self._throttled = self._throttled, []
-        if not throttled:
+        errors, self._errors = self._errors, []
+        if not throttled and not errors:
             return measurements
-        events = await asyncio.to_thread(events_of, throttled, self._origin.node, time.time(), find_ranks)
-        return [*measurements, *events]
+        now = time.time()
+        slowed = await asyncio.to_thread(events_of, throttled, self._origin.node, now, find_ranks)
+        failed = await asyncio.to_thread(self._error_watch.events_of_errors, errors, now, find_ranks)
+        return [*measurements, *slowed, *failed]
 
     async def _run_in_thread(self, work: Callable[[], list[Value]]) -> list[Value]:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -69,6 +79,10 @@ class Host(Collector):
     def _read_first_values(self) -> list[Value]:
         if self.settings.gpus:
             self._readers = find_readers(lambda text: self.context.logger.info("%s", text))
+            if self.settings.kernel_log:
+                self._kernel_log = KernelLog(
+                    self.settings.kernel_log, lambda text: self.context.logger.info("%s", text)
+                )
         return self._read_values()
 
     def _read_values(self) -> list[Value]:
@@ -78,10 +92,13 @@ class Host(Collector):
         self._throttled += self._throttle_watch.update(slowed)
         for reader in self._readers:
             values += reader.read_gpus()
+            values += reader.read_error_counters()
             if self.settings.processes:
                 gpu_bytes.update(reader.processes())
         if self.settings.processes:
             values += self._processes.read_processes(gpu_bytes, self._rates)
+        self._errors += self._error_watch.compare(values, time.time())
+        self._errors += [] if self._kernel_log is None else self._kernel_log.read_errors()
         self._rates.next_round()
         self._looked_at = time.monotonic()
         return values

@@ -7,8 +7,10 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from ...device_errors import reasons_of
+from .gpu_errors import amd_error_counters, nvidia_error_counters
 from .machine import Value
-from .throttling import Throttled, reasons_of
+from .throttling import Throttled
 
 
 class GpuReader(Protocol):
@@ -26,6 +28,10 @@ class GpuReader(Protocol):
 
     def read_throttled(self) -> Iterator[Throttled]:
         """The GPUs that the hardware slows down now."""
+        ...
+
+    def read_error_counters(self) -> Iterator[Value]:
+        """The counters of errors, as far as the GPUs have them."""
         ...
 
 
@@ -108,6 +114,12 @@ class Nvidia:
                 running = self._nvml.nvmlDeviceGetComputeRunningProcesses(device)
                 yield Throttled(index, reasons, tuple(process.pid for process in running))
 
+    def read_error_counters(self) -> Iterator[Value]:
+        """The counters of errors, as far as the GPUs have them."""
+        for index, device in enumerate(self._devices):
+            tags = (("gpu", str(index)), ("vendor", self.vendor))
+            yield from nvidia_error_counters(self._nvml, device, tags, number)
+
     def _throttle_bits(self, device: Any) -> float | None:
         """Return NVML's mask of reasons; its function has another name since 12.2."""
         for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
@@ -163,6 +175,11 @@ class Amd:
     def read_throttled(self) -> Iterator[Throttled]:
         """None: AMD SMI counts violations instead of saying what holds now."""
         return iter(())
+
+    def read_error_counters(self) -> Iterator[Value]:
+        """The counters of errors, as far as the GPUs have them."""
+        for index, device in enumerate(self._devices):
+            yield from amd_error_counters(self._smi, device, (("gpu", str(index)), ("vendor", self.vendor)), number)
 
     def _model(self, device: Any) -> str:
         return str(self._smi.amdsmi_get_gpu_asic_info(device).get("market_name", ""))

@@ -19,7 +19,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `node`: the machine's name; NODE_NAME or the host name when left out. `tags`: on every metric. `disks`, `network`,
     `gpus`, `processes`: what is looked at besides processors and memory. `interfaces`, `mounts`: only those that match
     one of these patterns (* and ?). `max_processes`: of the training processes (those with RANK and WORLD_SIZE in
-    their environment, and those that use a GPU) at most so many.
+    their environment, and those that use a GPU) at most so many. `kernel_log`: where the kernel's messages about errors
+    of GPUs are read, /dev/kmsg; '' for nowhere.
     """
 
     node: str = ""
@@ -31,6 +32,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     interfaces: list[str] = msgspec.field(default_factory=lambda: ["*"])
     mounts: list[str] = msgspec.field(default_factory=lambda: ["*"])
     max_processes: Annotated[int, Meta(ge=0)] = 64
+    kernel_log: str = "/dev/kmsg"
 
 
 class Value(NamedTuple):

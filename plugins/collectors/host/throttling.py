@@ -9,8 +9,6 @@ from lens_core import Event, Origin
 
 from ..diagnosis.processes import RankProcess
 
-# NVML's bits of reasons that are no choice of anybody; the limit of power at full load (0x4) is an ordinary state.
-REASONS = {0x8: "hardware slowdown", 0x20: "software thermal", 0x40: "hardware thermal", 0x80: "power brake"}
 _LASTING_SAMPLES = 4
 
 
@@ -38,11 +36,6 @@ class ThrottleWatch:
                 lasting.setdefault(gpu, []).append(reason)
         by_gpu = {one.gpu: one for one in now.values()}
         return [by_gpu[gpu]._replace(reasons=tuple(reasons)) for gpu, reasons in lasting.items()]
-
-
-def reasons_of(bits: float | None) -> tuple[str, ...]:
-    """The reasons of a bit mask; none where the GPU does not say."""
-    return () if bits is None else tuple(name for bit, name in REASONS.items() if int(bits) & bit)
 
 
 def events_of(

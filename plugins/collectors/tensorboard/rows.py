@@ -172,6 +172,7 @@ class RowBuilder:
             StepMetrics(
                 origin=origin,
                 data_source="tensorflow",
+                echo_of="tensorflow",
                 run_id=f"{run}/{SAMPLES}" if key[0] == _SAMPLES else run,
                 session=session,
                 row_step=key[1],

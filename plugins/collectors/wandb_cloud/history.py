@@ -97,6 +97,7 @@ class History:
         return StepMetrics(
             origin=Origin(workload_uid=f"{access.path}/{run.id}"),
             data_source="wandb",
+            echo_of="wandb",
             run_id=run.id,
             row_step=step,
             values=values,

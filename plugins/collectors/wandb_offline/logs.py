@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import fnmatch
 import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,6 +16,7 @@ from lens_core import SHOWN_NAME_LABEL, Event, Evidence, Measurement, Origin, Re
 from lens_core.plugin_api.protobuf import WireError
 
 from .messages import (
+    CONFIG,
     EXIT,
     HEADER,
     HISTORY,
@@ -30,6 +32,7 @@ from .messages import (
     read_records,
     read_run,
     read_stats,
+    update_config,
 )
 
 # Steps that the Hugging Face Trainer and Lightning log beside wandb's own step.
@@ -46,6 +49,8 @@ class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
     session: str = ""
     generation: int = 0
     run: dict[str, str] = {}
+    tags: list[str] = []
+    config: dict[str, Any] = {}
     axes: list[tuple[str, str]] = []
     next_step: int = 0
     last_time: float | None = None
@@ -85,6 +90,7 @@ def read_piece(path: Path, before: Progress | None, settings: WandbOfflineSettin
             amount *= 2
     if framed.end == progress.offset:
         return None
+    log.describe_run()
     size = framed.end - progress.offset
     log.progress.offset = framed.end
     log.progress.damaged += framed.damaged
@@ -109,10 +115,13 @@ class Log:
     """Turns the records of one piece into ours."""
 
     def __init__(self, progress: Progress, settings: WandbOfflineSettings) -> None:
-        self.progress = msgspec.structs.replace(progress, run=dict(progress.run), axes=list(progress.axes))
+        self.progress = msgspec.structs.replace(
+            progress, run=dict(progress.run), config=copy.deepcopy(progress.config), axes=list(progress.axes)
+        )
         self.records: list[Record] = []
         self._settings = settings
         self._origin: Origin | None = None
+        self._described = True
 
     def parse_record(self, record: bytes, end: int) -> None:
         """One record, which ends at this offset of its file; a damaged one is counted."""
@@ -128,6 +137,8 @@ class Log:
             self._emit_row(read_history(body), end)
         elif number == RUN:
             self._parse_run(body)
+        elif number == CONFIG:
+            self._parse_config(body)
         elif number == METRIC:
             axis = read_metric(body)
             if axis is not None and axis not in self.progress.axes and len(self.progress.axes) < _MAX_AXES:
@@ -160,6 +171,7 @@ class Log:
             StepMetrics(
                 origin=self._where,
                 data_source="wandb",
+                echo_of="wandb",
                 run_id=self.progress.run["run_id"],
                 session=self.progress.session,
                 row_step=step,
@@ -179,24 +191,37 @@ class Log:
         return next((step for axis in _USUAL_AXES if (step := _as_integer(values.get(axis))) is not None), None)
 
     def _parse_run(self, body: bytes) -> None:
-        found, started = read_run(body)
+        found = read_run(body)
         first = "project" not in self.progress.run
-        self.progress.run.update({name: text for name, text in found.items() if text})
-        self.progress.last_time = started or self.progress.last_time
+        self.progress.run.update({name: text for name, text in found.texts.items() if text})
+        self.progress.tags = found.tags or self.progress.tags
+        self.progress.config = {**self.progress.config, **found.config}
+        self.progress.last_time = found.started or self.progress.last_time
         self._origin = None
         if first:
             self._emit_event("training_started", {})
-            facts = {name: text for name, text in self.progress.run.items() if name != "run_id"}
-            self.records.append(
-                Evidence(
-                    origin=self._where,
-                    source="wandb",
-                    facts={"wandb": facts},
-                    run_id=self.progress.run["run_id"],
-                    session=self.progress.session,
-                    event_time=self.progress.last_time,
-                )
+        self._described = False
+
+    def _parse_config(self, body: bytes) -> None:
+        update_config(self.progress.config, body)
+        self._described = False
+
+    def describe_run(self) -> None:
+        """Describe the run as it is at the end of the piece, if the piece has changed what is known of it."""
+        if self._described or "project" not in self.progress.run:
+            return
+        facts = {name: text for name, text in self.progress.run.items() if name != "run_id"}
+        told = {"id": self.progress.run["run_id"], "tags": self.progress.tags, "config": self.progress.config}
+        self.records.append(
+            Evidence(
+                origin=self._where,
+                source="wandb",
+                facts={"wandb": {**facts, **{name: value for name, value in told.items() if value}}},
+                run_id=self.progress.run["run_id"],
+                session=self.progress.session,
+                event_time=self.progress.last_time,
             )
+        )
 
     def _exit(self, code: int) -> None:
         self._emit_event("training_failed" if code else "training_ended", {"exit_code": code})

@@ -9,10 +9,11 @@ All little endian (wandb/sdk/internal/datastore.py up to 0.29, core/internal/tra
 
 Messages of a `.wandb` file (wandb/proto/wandb_internal.proto), read by hand, of wandb 0.16 to 0.31.
 
-Record: 2 history, 7 stats, 12 metric, 17 run, 18 exit. History: 1 item, 2 step (1 number). Item: 1 key, 2 nested_key,
-16 value_json; typed forms since 0.31: 4 bool, 5 int (zigzag), 6 double. Stats: 2 timestamp, 3 item. Metric: 1 name,
-2 glob_name, 4 step_metric. Run: 1 run_id, 2 entity, 3 project, 8 display_name, 17 start_time (1 seconds, 2 nanos).
-Exit: 1 exit_code.
+Record: 2 history, 5 config, 7 stats, 12 metric, 17 run, 18 exit. History: 1 item, 2 step (1 number). Item: 1 key,
+2 nested_key, 16 value_json; typed forms since 0.31: 4 bool, 5 int (zigzag), 6 double. Stats: 2 timestamp, 3 item.
+Metric: 1 name, 2 glob_name, 4 step_metric. Run: 1 run_id, 2 entity, 3 project, 4 config, 6 run_group, 7 job_type,
+8 display_name, 9 notes, 10 tags, 12 sweep_id, 17 start_time (1 seconds, 2 nanos), 21 git (1 remote_url, 2 commit).
+Config: 1 update, 2 remove, both 1 key, 2 nested_key, 16 value_json. Exit: 1 exit_code.
 """
 
 from __future__ import annotations
@@ -112,8 +113,8 @@ def _chunk(data: bytes, place: int, room: int) -> tuple[int, bytes] | None:
     return kind, data[place + _CHUNK.size : last]
 
 
-HISTORY, STATS, METRIC, RUN, EXIT = 2, 7, 12, 17, 18
-WANTED = frozenset((HISTORY, STATS, METRIC, RUN, EXIT))
+HISTORY, CONFIG, STATS, METRIC, RUN, EXIT = 2, 5, 7, 12, 17, 18
+WANTED = frozenset((HISTORY, CONFIG, STATS, METRIC, RUN, EXIT))
 _DOUBLE = struct.Struct("<d")
 _MAX_DEPTH = 8
 
@@ -124,6 +125,20 @@ class HistoryRow(msgspec.Struct, frozen=True):
     step: int | None
     time: float | None
     values: dict[str, float]
+
+
+# Of the run's own record; `_wandb` among the settings is wandb's own.
+_RUN_TEXTS = {1: "run_id", 2: "entity", 3: "project", 6: "group", 7: "job_type", 8: "name", 9: "notes", 12: "sweep"}
+_OWN_SETTINGS = "_wandb"
+
+
+class RunFacts(msgspec.Struct):
+    """The facts of a run that its log states."""
+
+    texts: dict[str, str]
+    tags: list[str]
+    config: dict[str, Any]
+    started: float | None
 
 
 def body_of(record: bytes) -> tuple[int, bytes] | None:
@@ -174,12 +189,54 @@ def read_metric(body: bytes) -> tuple[str, str] | None:
     return (name, axis) if name and axis else None
 
 
-def read_run(body: bytes) -> tuple[dict[str, str], float | None]:
-    """The run's ids and names, and when it started. Raises WireError."""
-    texts = _texts(body, (1, 2, 3, 8))
-    started = next((field.value for field in fields(body) if field.number == 17 and field.kind == DELIMITED), b"")
-    names = {1: "run_id", 2: "entity", 3: "project", 8: "name"}
-    return {names[number]: text for number, text in texts.items()}, _timestamp(started) if started else None
+def read_run(body: bytes) -> RunFacts:
+    """The run's ids, names, tags and configuration, and when it started. Raises WireError."""
+    found = RunFacts({}, [], {}, None)
+    for field in fields(body):
+        if field.kind != DELIMITED:
+            continue
+        if field.number in _RUN_TEXTS:
+            found.texts[_RUN_TEXTS[field.number]] = field.value.decode("utf-8", "replace")
+        elif field.number == 10:
+            found.tags.append(field.value.decode("utf-8", "replace"))
+        elif field.number == 4:
+            update_config(found.config, field.value)
+        elif field.number == 17:
+            found.started = _timestamp(field.value)
+        elif field.number == 21:
+            found.texts["commit"] = _texts(field.value, (2,)).get(2, "")
+    return found
+
+
+def update_config(config: dict[str, Any], body: bytes) -> None:
+    """Apply a message of changed and removed settings. Raises WireError."""
+    for field in fields(body):
+        if field.number not in (1, 2) or field.kind != DELIMITED:
+            continue
+        path, text = [], b"null"
+        for inner in fields(field.value):
+            if inner.number in (1, 2) and inner.kind == DELIMITED and inner.value:
+                path.append(inner.value.decode("utf-8", "replace"))
+            elif inner.number == 16 and inner.kind == DELIMITED:
+                text = inner.value
+        if path and path[0] != _OWN_SETTINGS:
+            _set_config(config, path, text, remove=field.number == 2)
+
+
+def _set_config(config: dict[str, Any], path: list[str], text: bytes, *, remove: bool) -> None:
+    *outer, last = path
+    for name in outer:
+        inner = config.get(name)
+        if not isinstance(inner, dict):
+            inner = config[name] = {}
+        config = inner
+    if remove:
+        config.pop(last, None)
+        return
+    try:
+        config[last] = json.loads(text)
+    except ValueError:
+        raise WireError("a setting is no JSON") from None
 
 
 def read_exit(body: bytes) -> int:

@@ -1,13 +1,12 @@
-"""The sink `otlp`: sends requests over HTTP, and understands the answers."""
+"""The sink `otlp`: sends requests over HTTP or gRPC, and understands the answers."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
-import httpx
 from prometheus_client import Counter
 
 from lens_core import (
@@ -27,14 +26,12 @@ from lens_core import (
     Sink,
     StepMetrics,
 )
-from lens_core.plugin_api.encoding import compress
-from lens_core.plugin_api.http_answers import describe_answer, is_web_page, refusal
 from lens_core.plugin_api.protobuf import DELIMITED, VARINT, WireError, fields
-from lens_core.plugin_api.urls import basic_auth, revealed
 
+from .grpc_transport import GrpcTransport
+from .http_transport import HttpTransport
 from .settings import OtlpSinkSettings
 
-_MEDIA_TYPE = "application/x-protobuf"
 METRICS, LOGS = "metrics", "logs"
 
 
@@ -50,16 +47,28 @@ class OtlpSinkMetrics(MetricGroup):
         )
 
 
+class Transport(Protocol):
+    """Carries requests to a receiver."""
+
+    async def export(self, signal: str, body: bytes) -> bytes | Retry | Poisoned:
+        """Send the message of a signal; the message of the answer when it was taken."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections; the next request opens them again."""
+        ...
+
+
 class OtlpSink(Sink):
     """Send rows, events and measurements to an OpenTelemetry Collector, as metrics and log records."""
 
     name = "otlp"
-    also_called = ("opentelemetry", "otlphttp")
+    also_called = ("opentelemetry", "otlphttp", "otlpgrpc")
     Settings = OtlpSinkSettings
     accepts = (StepMetrics, Event, Measurement)
 
     settings: OtlpSinkSettings
-    _client: httpx.AsyncClient | None = None
+    _transport: Transport | None = None
 
     def __init__(self, settings: Any, context: Context) -> None:
         super().__init__(settings, context)
@@ -74,41 +83,36 @@ class OtlpSink(Sink):
         self._taken: set[str] = set()
 
     async def start(self) -> None:
-        """Open the client, and begin to send Lens' own metrics where they are wanted."""
-        self._open_client()
+        """Get ready to send, and begin with Lens' own metrics where they are wanted. Raises LensError."""
+        self._open_transport()
         if self.settings.own_metrics_seconds and self._own_task is None:
             self._own_task = asyncio.create_task(self._send_own_metrics())
 
-    def _open_client(self) -> httpx.AsyncClient:
-        if self._client is None:
-            headers = {"Content-Type": _MEDIA_TYPE, **revealed(self.settings.headers)}
-            if self.settings.token:
-                headers["Authorization"] = f"Bearer {self.settings.token.reveal()}"
-            if self.settings.compression != "none":
-                headers["Content-Encoding"] = self.settings.compression
-            auth = basic_auth(self.settings.username, self.settings.password)
-            self._client = httpx.AsyncClient(headers=headers, auth=auth, timeout=self.settings.timeout_seconds)
-        return self._client
+    def _open_transport(self) -> Transport:
+        if self._transport is None:
+            kind = GrpcTransport if self.settings.protocol == "grpc" else HttpTransport
+            self._transport = kind(self.settings)
+        return self._transport
 
     async def stop(self) -> None:
-        """Close the client."""
+        """Close the connections."""
         if self._own_task is not None:
             self._own_task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._own_task
             self._own_task = None
-        if self._client is not None:
-            await self._client.aclose()
-            self._client = None
+        if self._transport is not None:
+            await self._transport.close()
+            self._transport = None
 
     async def check(self) -> None:
         """Post an empty request for each signal that is sent."""
-        self._open_client()
+        self._open_transport()
         try:
             for signal in (METRICS, *([LOGS] if self.settings.events or self.settings.rows != METRICS else [])):
                 answer = await self._post_body(signal, b"")
                 if answer is not None:
-                    raise LensError(f"{self.settings.url}/v1/{signal}: {answer.reason}")
+                    raise LensError(f"{self.settings.url}, {signal}: {answer.reason}")
         finally:
             await self.stop()
 
@@ -142,20 +146,14 @@ class OtlpSink(Sink):
         return await self._post_body(signal, body) if body else None
 
     async def _post_body(self, signal: str, body: bytes) -> Retry | Poisoned | None:
-        packed = await asyncio.to_thread(compress, body, self.settings.compression)
-        url = f"{self.settings.url.rstrip('/')}/v1/{signal}"
-        try:
-            response = await self._open_client().post(url, content=packed)
-        except httpx.HTTPError as error:
-            return Retry(f"{type(error).__name__}: {error}", timed_out=isinstance(error, httpx.TimeoutException))
-        status, content = response.status_code, response.content
-        if not response.is_success or is_web_page(response.headers, content):
-            return refusal(status if not response.is_success else 404, response.headers, content)
-        rejected, message = _partial_success(content)
+        answer = await self._open_transport().export(signal, body)
+        if not isinstance(answer, bytes):
+            return answer
+        rejected, message = _partial_success(answer)
         if rejected or message:
             # It must not be sent again, and which of the items it was nobody says.
             self._metrics.rejected.labels(self.context.name, signal).inc(rejected)
-            text = message[:500] or describe_answer(status, b"")
+            text = message[:500] or "it says no more"
             self.context.logger.warning("The receiver refused items. signal=%s count=%d why=%s", signal, rejected, text)
         return None
 

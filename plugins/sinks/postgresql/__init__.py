@@ -26,6 +26,6 @@ def lens_sinks() -> Sequence[type[Sink]]:
 @hookimpl
 def lens_commands() -> Sequence[click.Command]:
     """Announce the commands `lens db` and `lens import`."""
-    from .commands import db, histories
+    from .commands import db, import_history
 
-    return [db.command, histories.command]
+    return [db.command, import_history.command]

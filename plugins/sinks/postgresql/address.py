@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from lens_core import Answer, LensError, Poisoned, Retry
 
@@ -36,6 +37,16 @@ def describe_error(error: BaseException) -> str:
     primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     lines = [line.strip() for line in (primary or str(error)).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def destination_of(dsn: str) -> str:
+    """The hosts with their ports and the database of a connection string, as people write it."""
+    parts = conninfo_to_dict(dsn)
+    hosts = str(parts.get("host") or parts.get("hostaddr") or "localhost").split(",")
+    ports = str(parts.get("port") or "5432").split(",")
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    servers = ",".join(sorted(f"{host}:{port or 5432}" for host, port in zip(hosts, ports, strict=False)))
+    return f"{servers}/{parts.get('dbname') or parts.get('user') or ''}"
 
 
 class StreamsGone(Exception):

@@ -13,11 +13,13 @@ from lens_core.plugin_api.store import percentile_of
 
 from .blocks import unpack_summaries
 from .point_store import PointReader
-from .series import Doubles, Integers, Series
+from .series import Doubles, Integers, Series, concatenated
 from .streams import Header, Part
 
 _MOST_INTERVALS = 1_000_000
 _AT_ONCE = 2048
+# Points of many short streams are joined together.
+_POINTS_AT_ONCE = 100_000
 
 
 class Buckets(NamedTuple):
@@ -52,6 +54,8 @@ class Aggregator:
         self._interval = query.interval_iterations or (query.interval_ms or 1) * 1000
         self._curve_of = curve_of
         self._found: list[Buckets] = []
+        self._waiting: list[Series] = []
+        self._waiting_points = 0
         # Percentiles are made of all values: the curve, the interval and the value of each point.
         self._values: list[tuple[Integers, Integers, Doubles]] = []
         self._has_percentiles = any(percentile_of(name) is not None for name in self._aggregates)
@@ -108,6 +112,15 @@ class Aggregator:
 
     def append_points(self, series: Series) -> None:
         """Add points, in any order."""
+        self._waiting.append(series)
+        self._waiting_points += series.size
+        if self._waiting_points >= _POINTS_AT_ONCE:
+            self._join_waiting()
+
+    def _join_waiting(self) -> None:
+        """Make buckets of the points that came last."""
+        series = concatenated(self._waiting)
+        self._waiting, self._waiting_points = [], 0
         if not series.size:
             return
         count = (~np.isnan(series.values)).astype(np.int64)
@@ -145,6 +158,7 @@ class Aggregator:
 
     def figures(self) -> list[Series]:
         """For each aggregate a point for each interval of each curve, as a point of the curve's first stream."""
+        self._join_waiting()
         found = _joined(self._found)
         starts = np.maximum(found.interval, -(2**63 // self._interval)) * self._interval  # within 64 bits
         axes = (found.other, starts) if self._by_time else (starts, found.other)

@@ -18,6 +18,7 @@ from lens_core import (
     PointQuery,
     Progress,
     Record,
+    RunValues,
     SourceCount,
     Store,
     WorkloadDetail,
@@ -30,17 +31,27 @@ from lens_core.plugin_api.store import SourceChoice
 from . import exporting, listing, news, pace, points, upkeep
 from .compacting import Compactor
 from .database import Database
-from .echoes import left_out
 from .facts import read_diagnoses
+from .left_out import left_out
 from .overview import overview, overviews_of
 from .point_store import PointStore
+from .run_values import run_values
 
 
 class Asking(Store):
     """Answers the query routes out of a database; the sink that inherits brings it."""
 
     point_options = frozenset(
-        {"percentile", "several aggregates", "interval of iterations", "across", "last", "order", "fields"}
+        {
+            "percentile",
+            "several aggregates",
+            "interval of iterations",
+            "across",
+            "by workload",
+            "last",
+            "order",
+            "fields",
+        }
     )
     _database: Database
     _compactor: Compactor
@@ -132,12 +143,27 @@ class Asking(Store):
     async def workload(self, workload_uid: str) -> WorkloadDetail | None:
         """One workload with its runs and attempts."""
         async with self._database.reading() as connection:
-            return await listing.workload(connection, workload_uid)
+            return (await listing.workloads_of(connection, [workload_uid])).get(workload_uid)
+
+    async def workloads_of(self, workload_uids: Sequence[str]) -> dict[str, WorkloadDetail]:
+        """Those of several workloads that are known, with their runs and attempts."""
+        async with self._database.reading() as connection:
+            return await listing.workloads_of(connection, workload_uids)
+
+    async def run_values(self, workload_uids: Sequence[str], *, most: int) -> dict[str, dict[str, RunValues]]:
+        """The kept values of runs; workloads of which some are not known are missing."""
+        async with self._database.reading() as connection:
+            return await run_values(connection, workload_uids, most)
 
     async def events(self, workload_uid: str, *, limit: int = 1000) -> list[EventRow]:
         """Return the events of a workload, newest first."""
         async with self._database.reading() as connection:
-            return await listing.list_events(connection, workload_uid, limit)
+            return (await listing.list_events(connection, [workload_uid], limit))[workload_uid]
+
+    async def events_of(self, workload_uids: Sequence[str], *, limit: int = 1000) -> dict[str, list[EventRow]]:
+        """The events of several workloads, newest first."""
+        async with self._database.reading() as connection:
+            return await listing.list_events(connection, workload_uids, limit)
 
     async def pods(self, workload_uid: str) -> list[PodLife]:
         """Return the pods of a workload, with when they held GPUs."""
@@ -177,4 +203,9 @@ class Asking(Store):
     async def version(self, workload_uid: str) -> str:
         """A text that changes with every write about this workload."""
         async with self._database.reading() as connection:
-            return await listing.version(connection, workload_uid)
+            return (await listing.versions(connection, [workload_uid]))[workload_uid]
+
+    async def versions_of(self, workload_uids: Sequence[str]) -> dict[str, str]:
+        """For each workload a text that changes with every write about it."""
+        async with self._database.reading() as connection:
+            return await listing.versions(connection, workload_uids)

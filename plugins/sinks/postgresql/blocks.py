@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from .parts import pack_parts
 from .series import Doubles, Integers, Series, extremes, total_of
 
 BLOCK_ROWS = 4096
@@ -31,7 +32,10 @@ _SENT_DOUBLES = np.dtype([("length", ">i4"), ("number", ">f8")])
 
 
 class Column(NamedTuple):
-    """One metric of a block, as its columns in the database; `total` is the sum of the values that are numbers."""
+    """One metric of a block, as its columns in the database; `total` is the sum of the values that are numbers.
+
+    `parts` are known where steps are iterations.
+    """
 
     metric: str
     points: int
@@ -39,6 +43,7 @@ class Column(NamedTuple):
     summary: bytes
     values: bytes
     total: float
+    parts: bytes | None
 
 
 class Block(NamedTuple):
@@ -137,6 +142,12 @@ def build_block(first_step: int, last_step: int, rows: Rows) -> Block:
     """A block of rows, at least one."""
     frame = rows.frame()
     steps, iterations, times = frame
+    is_plain = np.array_equal(steps, iterations)
+
+    def parts_of(positions: Integers | None, values: Doubles) -> bytes | None:
+        where = slice(None) if positions is None else positions
+        return pack_parts(iterations[where], times[where], values) if is_plain else None
+
     return Block(
         first_step=first_step,
         last_step=last_step,
@@ -147,7 +158,7 @@ def build_block(first_step: int, last_step: int, rows: Rows) -> Block:
         first_us=int(times.min()),
         last_us=int(times.max()),
         steps=pack_spaced(steps),
-        iterations=None if np.array_equal(steps, iterations) else pack_spaced(iterations),
+        iterations=None if is_plain else pack_spaced(iterations),
         times=pack_spaced(times),
         columns=[
             Column(
@@ -157,6 +168,7 @@ def build_block(first_step: int, last_step: int, rows: Rows) -> Block:
                 pack_summary(frame.make_series(positions, values, 0).select(summary_positions(values))),
                 values.astype("<f8").tobytes(),
                 total_of(values),
+                parts_of(positions, values),
             )
             for metric, (positions, values) in rows.columns().items()
         ],

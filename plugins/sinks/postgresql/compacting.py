@@ -35,7 +35,8 @@ _LOCK = 0x4C454E53 << 32
 _MOST_TRIES = 5
 _GROWN_ROWS = 2 * BLOCK_ROWS
 _PIECE_ROWS = 1024
-_COPY = b"""copy lens_column (stream_id, metric, last_step, points, positions, summary, "values", total)
+_COPY = b"""
+    copy lens_column (stream_id, metric, last_step, points, positions, summary, "values", total, parts)
     from stdin (format binary)"""
 _ROWS = b"""
     select count(*), max(row_step), array_send(array_agg(row_step)), array_send(array_agg(iteration)),
@@ -299,10 +300,10 @@ async def _insert(connection: Connection, stream_id: int, block: Block) -> None:
         [stream_id, *block[:-1]],
     )
     async with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
-        copy.set_types(["int8", "text", "int8", "int4", "bytea", "bytea", "bytea", "float8"])
+        copy.set_types(["int8", "text", "int8", "int4", "bytea", "bytea", "bytea", "float8", "bytea"])
         for column in block.columns:
             head = (stream_id, column.metric, block.last_step, column.points)
-            await copy.write_row((*head, column.positions, column.summary, column.values, column.total))
+            await copy.write_row((*head, *column[2:]))
 
 
 async def _fetch_value(connection: Connection, statement: str, parameters: list[Any]) -> Any:

@@ -162,6 +162,8 @@ class Database:
                 if connection is None:
                     connection = await stack.enter_async_context(self._here().connection())
                 yield connection
+        except psycopg.errors.IdleInTransactionSessionTimeout:
+            raise Unavailable("the answer took longer than `statement_timeout_seconds`") from None
         except (PoolTimeout, psycopg.OperationalError) as error:
             raise Unavailable(f"PostgreSQL is not available: {describe_error(error)}") from None
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lens_core import Origin, Unavailable
+from lens_core.plugin_api.store import measured_uid
 
 from .identity import Connection
 from .point_store import PointStore
@@ -35,8 +36,8 @@ async def delete_workload(connection: Connection, store: PointStore, uid: str) -
     """Remove everything that is shown under a uid; how much it was, None when nothing is known about it."""
     cursor = await connection.execute(
         "select id, workload_uid, pod_uid from lens_subject"
-        " where id in (select subject_id from lens_name where uid = %s) order by id",
-        [uid],
+        " where id in (select subject_id from lens_name where uid = any(%s)) order by id",
+        [[uid, measured_uid(Origin(workload_uid=uid))]],
     )
     subjects = await cursor.fetchall()
     if not subjects:

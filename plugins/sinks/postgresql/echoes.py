@@ -1,17 +1,16 @@
 """Echoes: the rows of one framework that several trackers repeat. An answer without a data source has each once.
 
-The streams that echo one framework at the same time are chosen among: first come those with about as many rows as the
-longest, among them the tracker that stands first in `PREFERENCE`. Of the others the repeated metrics are left out, and
-so are rows of the framework itself that come from ranks without a tracker.
+The streams of one rank that echo one framework at the same time are chosen among: first come those with about as many
+rows as the longest, among them the tracker that stands first in `PREFERENCE`. Of the others the repeated metrics are
+left out. The framework's own rows are of ranks, or of steps, that no tracker has, so they stay.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from lens_core import PointQuery
 from lens_core.plugin_api.store import SourceChoice, metric_name
 
 from .grouping import StreamKey
@@ -21,11 +20,7 @@ from .identity import Connection, StreamId
 PREFERENCE = ("wandb", "mlflow", "trackio", "swanlab", "comet", "clearml", "aim", "tensorflow")
 _MOST_MISSING = 0.1  # a source with so much less than the longest is as long: its rows may be on their way
 _FEW_ROWS = 5
-_SUBJECTS = "(select subject_id from lens_name where uid = any(%(uids)s))"
-_ASKED = (
-    " and (%(run)s::text is null or s.run_id = %(run)s) and (%(attempt)s::bigint is null or s.attempt = %(attempt)s)"
-    " and (%(rank)s::bigint is null or s.rank = %(rank)s)"
-)
+OUTSIDE = ("log", "otlp")  # data sources that see from outside what the job logs
 
 
 class Member(NamedTuple):
@@ -56,13 +51,33 @@ class LeftOut(NamedTuple):
     metrics: Mapping[int, frozenset[str]]
     streams: frozenset[int]
     choices: tuple[SourceChoice, ...]
+    of_ranks: bool = False  # whether a stream of a known rank is among them
 
     def holds(self, stream_id: int, metric: str) -> bool:
         """Whether a metric of a stream is left out."""
         return stream_id in self.streams or metric in self.metrics.get(stream_id, ())
 
+    def parameters(self) -> dict[str, list[Any]]:
+        """The same for a statement: `hidden` streams, and metrics (`metrics`) `of` streams, side by side."""
+        pairs = [(stream_id, metric) for stream_id, metrics in self.metrics.items() for metric in metrics]
+        return {
+            "hidden": list(self.streams),
+            "of": [stream_id for stream_id, _ in pairs],
+            "metrics": [metric for _, metric in pairs],
+        }
+
 
 NOTHING = LeftOut({}, frozenset(), ())
+
+
+def is_about_as_long(rows: int, longest: int) -> bool:
+    """Whether a source with so many rows counts as long as the longest one."""
+    return rows >= (1 - _MOST_MISSING) * longest - _FEW_ROWS
+
+
+def preference_of(data_source: str) -> tuple[int, str]:
+    """The order among sources that have the same rows."""
+    return (PREFERENCE.index(data_source) if data_source in PREFERENCE else len(PREFERENCE)), data_source
 
 
 async def mark_echoes(
@@ -99,63 +114,43 @@ async def echoes_of(connection: Connection, stream_id: int) -> dict[str, str]:
     return {metric_name(stored): framework for stored, framework in await cursor.fetchall()}
 
 
-async def left_out(connection: Connection, query: PointQuery) -> LeftOut:
-    """The echoes that the answer to a query leaves out: none where it names its data sources."""
-    if query.sources:
-        return NOTHING
-    asked = {
-        "uids": [query.workload_uid, *query.others],
-        "run": query.run_id,
-        "attempt": query.attempt,
-        "rank": query.rank,
-    }
-    cursor = await connection.execute(
-        f"select distinct echo_of from lens_stream s where s.subject_id in {_SUBJECTS} and s.echo_of <> ''".encode(),
-        asked,
-    )
-    frameworks = [row[0] for row in await cursor.fetchall()]
-    if not frameworks:
-        return NOTHING
-    cursor = await connection.execute(
-        "select s.id, s.subject_id, case when s.echo_of = '' then s.data_source else s.echo_of end, s.data_source,"
-        " s.run_id, s.attempt, s.rank, coalesce(s.first_seen_us, 0), coalesce(s.last_seen_us, 0),"
-        " coalesce(c.points, s.rows), coalesce(c.metrics, '{}'), coalesce(c.has_others, false) from lens_stream s"
-        " left join lateral (select max(points) filter (where is_echo) as points,"
-        "  array_agg(metric) filter (where is_echo) as metrics, bool_or(not is_echo) as has_others"
-        "  from lens_catalogue where stream_id = s.id) c on true"
-        f" where s.subject_id in {_SUBJECTS} and s.rows > 0"
-        f" and (s.echo_of <> '' or s.data_source = any(%(frameworks)s)) {_ASKED}".encode(),
-        {**asked, "frameworks": frameworks},
-    )
-    rows = await cursor.fetchall()
-    return choose(Member._make((*row[:10], frozenset(row[10]), row[11])) for row in rows)
-
-
 def choose(members: Iterable[Member]) -> LeftOut:
-    """The echoes to leave out, for each framework and each time."""
-    groups: dict[tuple[int, str], list[Member]] = defaultdict(list)
-    for member in members:
-        groups[member.subject_id, member.framework].append(member)
+    """The echoes to leave out, for each framework, each rank and each time."""
     metrics: dict[int, frozenset[str]] = {}
     streams: set[int] = set()
-    choices: dict[SourceChoice, None] = {}
-    for group in groups.values():
-        for cluster in _at_one_time(group):
-            if all(member.is_own for member in cluster):
+    choices: dict[tuple[str, str], set[str]] = defaultdict(set)
+    known = list(members)
+    for cluster in (cluster for group in _by_rank(known) for cluster in _at_one_time(group)):
+        if all(member.is_own for member in cluster):
+            continue
+        chosen = _best(cluster)
+        for member in cluster:
+            if member.is_own or member.data_source == chosen:
                 continue
-            chosen = _best(cluster)
-            others = [member for member in cluster if member.data_source != chosen and not _is_kept(member, cluster)]
-            metrics.update({member.id: member.metrics for member in others if member.has_others and not member.is_own})
-            streams.update(member.id for member in others if not member.has_others or member.is_own)
-            names = tuple(sorted({member.data_source for member in others}))
-            if names:
-                choices[SourceChoice(cluster[0].framework, chosen, names)] = None
-    return LeftOut(metrics, frozenset(streams), tuple(choices))
+            choices[member.framework, chosen].add(member.data_source)
+            if member.has_others:
+                metrics[member.id] = member.metrics
+            else:
+                streams.add(member.id)
+    found = [
+        SourceChoice(framework, chosen, tuple(sorted(choices[framework, chosen])))
+        for framework, chosen in sorted(choices)
+    ]
+    of_ranks = any(member.rank >= 0 for member in known if member.id in metrics or member.id in streams)
+    return LeftOut(metrics, frozenset(streams), tuple(found), of_ranks)
 
 
-def _is_kept(member: Member, cluster: Sequence[Member]) -> bool:
-    """Whether these are a framework's own rows that no tracker of its rank has: they are no repetition."""
-    return member.is_own and member.rank in {other.rank for other in cluster if not other.is_own}
+def _by_rank(members: Iterable[Member]) -> Iterator[list[Member]]:
+    """Yield the members of each framework and rank; those without a rank go with the first rank that has a tracker."""
+    of_framework: dict[tuple[int, str], list[Member]] = defaultdict(list)
+    for member in members:
+        of_framework[member.subject_id, member.framework].append(member)
+    for group in of_framework.values():
+        first = min(((member.is_own, member.rank) for member in group if member.rank >= 0), default=(False, -1))[1]
+        of_rank: dict[int, list[Member]] = defaultdict(list)
+        for member in group:
+            of_rank[member.rank if member.rank >= 0 else first].append(member)
+        yield from of_rank.values()
 
 
 def _at_one_time(group: Sequence[Member]) -> Iterator[list[Member]]:
@@ -184,7 +179,5 @@ def _best(cluster: Sequence[Member]) -> str:
             run = member.run_id, member.attempt
             of_run[run] = max(of_run.get(run, 0), member.rows)
     rows = {source: sum(runs.values()) for source, runs in longest.items()}
-    enough = (1 - _MOST_MISSING) * max(rows.values()) - _FEW_ROWS
-    known = {name: place for place, name in enumerate(PREFERENCE)}
-    fit = [source for source, count in rows.items() if count >= enough]
-    return min(fit, key=lambda source: (known.get(source, len(known)), -rows[source], source))
+    fit = [source for source, count in rows.items() if is_about_as_long(count, max(rows.values()))]
+    return min(fit, key=lambda source: (preference_of(source)[0], -rows[source], source))

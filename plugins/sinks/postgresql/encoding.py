@@ -14,6 +14,7 @@ from lens_core import StepMetrics
 from .grouping import Pending, StreamKey, state_of
 from .rows import StoredRow, to_stored
 from .text import jsonb, metrics_json, metrics_lines, microseconds
+from .value_summaries import ValueSummary, summarize_rows
 
 COPY_COLUMNS = (
     "stream_id, row_step, received_us, sequence, event_time_us, updated_us, iteration, rank,"
@@ -45,11 +46,14 @@ class EncodedRow(msgspec.Struct, frozen=True):
 class StreamChange:
     """Changes of a stream by a batch; times are microseconds since the epoch.
 
-    `late_steps` are rows written at or below the step that was the last until then.
+    `late_steps` are rows written at or below the step that was the last until then; `first_new_step` is the lowest
+    beyond it. `values` summarizes those of the new points; of metrics that are `unsure` others were overwritten.
+    `noted` are the new points themselves (values, times and iterations of rows), `overwritten` values by iteration.
     """
 
     new_rows: int = 0
     changed_rows: int = 0
+    first_new_step: int = _HIGHEST
     last_step: int = _LOWEST
     own_iterations: bool = False
     first_iteration: int = _HIGHEST
@@ -58,12 +62,23 @@ class StreamChange:
     first_seen_us: int = _HIGHEST
     last_seen_us: int = _LOWEST
     points: Counter[str] = field(default_factory=Counter)
+    values: dict[str, ValueSummary] = field(default_factory=dict)
+    unsure: set[str] = field(default_factory=set)
+    noted: list[tuple[Sequence[Mapping[str, float]], Sequence[int], Sequence[int]]] = field(default_factory=list)
+    overwritten: list[tuple[int, Mapping[str, float]]] = field(default_factory=list)
     late_steps: list[int] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
         """Whether everything was there already."""
         return not self.new_rows and not self.changed_rows
+
+    def note_new_steps(self, steps: Sequence[int], last: int | None) -> None:
+        """New rows have these steps; `last` was the highest before."""
+        beyond = steps if last is None else [step for step in steps if step > last]
+        self.first_new_step = min(self.first_new_step, *beyond) if beyond else self.first_new_step
+        if last is not None:
+            self.late_steps += [step for step in steps if step <= last]
 
     def saw(self, row_step: int, iteration: int | None, first_us: int, last_us: int) -> None:
         """A row was added or changed."""
@@ -85,13 +100,14 @@ class StreamChange:
         self.first_seen_us = min(self.first_seen_us, *times_us)
         self.last_seen_us = max(self.last_seen_us, *times_us)
 
-    def note_metrics(self, rows: Sequence[Mapping[str, float]]) -> None:
+    def note_metrics(
+        self, rows: Sequence[Mapping[str, float]], times_us: Sequence[int], iterations: Sequence[int]
+    ) -> None:
         """New rows have these metrics."""
-        layouts = Counter(map(tuple, rows))
-        for names, count in layouts.items():
-            for name in names:
-                self.points[name] += count
-        if any(_TARGET in names for names in layouts):
+        self.noted.append((rows, times_us, iterations))
+        points = summarize_rows(self.values, rows, times_us, iterations)
+        self.points.update(points)
+        if _TARGET in points:
             known = (row[_TARGET] for row in rows if _TARGET in row)
             self._saw_targets([int(target) for target in known if abs(target) < 2**63])  # NaN and infinities are none
 
@@ -133,7 +149,8 @@ def copy_text(
             stored = to_stored(state_of(row, key), shared_by_ranks=shared)
             time_us = now_us if stored.event_time_us is None else stored.event_time_us
             change.saw(row_step, stored.iteration, time_us, stored.updated_us or time_us)
-            change.note_metrics([stored.metrics])
+            iteration = row_step if stored.iteration is None else stored.iteration
+            change.note_metrics([stored.metrics], [time_us], [iteration])
             lines.append(_encode_line(stream_id, row_step, now_us, owner, encode_json(stored, row_step)))
     change.new_rows += len(lines) + len(written_once)
     if written_once:
@@ -152,8 +169,9 @@ def _usual_lines(
     steps = [row.row_step for row in rows]
     iterations = [row.row_step if row.iteration is None else row.iteration for row in rows]
     times = [microseconds(row.event_time) for row in rows]
-    change.saw_all(steps, iterations, [now_us if time is None else time for time in times])
-    change.note_metrics(values)
+    known_times = [now_us if time is None else time for time in times]
+    change.saw_all(steps, iterations, known_times)
+    change.note_metrics(values, known_times, iterations)
     ranks: Iterable[str] = map(_shown_rank, rows) if shared else repeat(_NO_TEXT)
     columns = zip(steps, rows, times, iterations, ranks, metrics_lines(values), strict=False)
     return "".join(

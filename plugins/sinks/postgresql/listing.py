@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -22,11 +22,23 @@ from lens_core import (
     WorkloadPage,
     WorkloadSummary,
 )
-from lens_core.plugin_api.store import PROBE_WORKLOAD, merge_failures, metric_name, sources_of
+from lens_core.plugin_api.store import PROBE_WORKLOAD, merge_ends, metric_name
 
-from .echoes import LeftOut, left_out
 from .identity import Connection
-from .shown import LINES, SUBJECTS_OF_NAMES, Line, Name, newest_lines, of_names, search_names, shown
+from .left_out import left_out
+from .rank_charts import count_rank_points, rank_curves, streams_beside
+from .shown import (
+    LINES,
+    OWN_NAME,
+    SUBJECTS_OF_NAMES,
+    WITHOUT_MEASURED,
+    Line,
+    Name,
+    newest_lines,
+    of_names,
+    search_names,
+    shown,
+)
 from .text import bigint
 
 EVENT = "type, event_time_us / 1000, iteration, run_id, attempt, data_source, details, rank, pod_name, node"
@@ -34,7 +46,7 @@ _SUBJECTS = "(select subject_id from lens_name where uid = %(uid)s)"
 _MOST_EVIDENCE = 100
 # The number of events to read beyond the limit, because several may be one.
 _MOST_MERGED = 64
-_CHANGED = "(select * from lens_subject where changed_us >= %(since)s)"
+_CHANGED = f"(select * from lens_subject where changed_us >= %(since)s and {WITHOUT_MEASURED})"
 _OVERLAP_US = 60_000_000
 
 
@@ -49,30 +61,26 @@ async def metric_sources(connection: Connection, uid: str) -> list[SourceCount]:
 
 
 async def available_metrics(connection: Connection, uid: str, data_source: str) -> list[MetricInfo]:
-    """Points of each metric and its sources."""
-    hidden = await left_out(connection, PointQuery(workload_uid=uid, data_source=data_source))
+    """Points of each metric and its sources; of attempts with very many ranks out of their summaries."""
+    query = PointQuery(workload_uid=uid, data_source=data_source, over_ranks=1)
+    hidden = await left_out(connection, query)
+    curves = await rank_curves(connection, query, hidden)
+    among = await streams_beside(connection, query) if curves else None
     cursor = await connection.execute(
         "select c.metric, s.data_source, sum(c.points)::bigint"
         " from lens_stream s join lens_catalogue c on c.stream_id = s.id"
         f" where s.subject_id in {_SUBJECTS}"
         " and (cardinality(%(sources)s::text[]) = 0 or s.data_source = any(%(sources)s))"
-        " and s.id <> all(%(hidden)s::bigint[]) and (s.id, c.metric) not in"
-        " (select * from unnest(%(of)s::bigint[], %(metrics)s::text[])) group by 1, 2",
-        {"uid": uid, "sources": sources_of(data_source), **_hidden_parameters(hidden)},
+        f"{' and s.id = any(%(among)s)' if curves else ''} and s.id <> all(%(hidden)s::bigint[])"
+        " and (s.id, c.metric) not in (select * from unnest(%(of)s::bigint[], %(metrics)s::text[]))"
+        " group by 1, 2".encode(),
+        {"uid": uid, "sources": query.sources, "among": among, **hidden.parameters()},
     )
     found: dict[str, dict[str, int]] = defaultdict(dict)
-    for stored, source, count in await cursor.fetchall():
-        found[metric_name(stored)][source] = int(count)
+    for stored, source, count in [*await cursor.fetchall(), *await count_rank_points(connection, curves)]:
+        of_metric = found[metric_name(stored)]
+        of_metric[source] = of_metric.get(source, 0) + int(count)
     return [MetricInfo(name, sorted(found[name]), sum(found[name].values())) for name in sorted(found)]
-
-
-def _hidden_parameters(hidden: LeftOut) -> dict[str, Any]:
-    pairs = [(stream_id, metric) for stream_id, metrics in hidden.metrics.items() for metric in metrics]
-    return {
-        "hidden": list(hidden.streams),
-        "of": [stream_id for stream_id, _ in pairs],
-        "metrics": [metric for _, metric in pairs],
-    }
 
 
 async def list_workloads(connection: Connection, text: str, limit: int, cursor: str) -> WorkloadPage:
@@ -132,38 +140,42 @@ async def changed_workloads(connection: Connection, cursor: str) -> tuple[list[s
     return [uid for (uid,) in await found.fetchall()], str(now)
 
 
-async def workload(connection: Connection, uid: str) -> WorkloadDetail | None:
-    """A workload with its runs; one that only the directory knows has none."""
+async def workloads_of(connection: Connection, uids: Sequence[str]) -> dict[str, WorkloadDetail]:
+    """Workloads with their runs; one that only the directory knows has none, one that nobody knows is missing."""
     cursor = await connection.execute(
-        "select min(s.cluster), %(uid)s::text, max(nullif(s.name, '')), max(s.namespace), coalesce(sum(s.rows), 0),"
+        f"select min(s.cluster), uid, max({OWN_NAME}), max(s.namespace), coalesce(sum(s.rows), 0),"
         " max(s.last_iteration), min(s.first_seen_us), max(s.last_seen_us)"
-        f" from lens_subject s where s.id in {_SUBJECTS}",
-        {"uid": uid},
+        f" from {SUBJECTS_OF_NAMES} join lens_subject s on s.id = subject_id group by uid".encode(),
+        {"uids": list(uids)},
     )
-    own = await cursor.fetchone()
+    own = {row[1]: row for row in await cursor.fetchall()}
     cursor = await connection.execute(
-        "select cluster, workload_uid, workload_name, coalesce(nullif(workload_namespace, ''), namespace), 0, null,"
-        " first_seen_us, last_seen_us from lens_membership where workload_uid = %(uid)s"
-        " order by last_seen_us desc limit 1",
-        {"uid": uid},
+        "select distinct on (workload_uid) cluster, workload_uid, workload_name,"
+        " coalesce(nullif(workload_namespace, ''), namespace), 0, null, first_seen_us, last_seen_us"
+        " from lens_membership where workload_uid = any(%(uids)s) order by workload_uid, last_seen_us desc",
+        {"uids": list(uids)},
     )
-    known = await cursor.fetchone()
-    if own is None or own[0] is None:
-        return None if known is None else WorkloadDetail(summary=_summary(known), runs=[])
-    if known is not None:
-        own = (*own[:2], known[2] or own[2], known[3] or own[3], *own[4:])
-    return WorkloadDetail(summary=_summary(own), runs=await _runs(connection, uid))
+    known = {row[1]: row for row in await cursor.fetchall()}
+    runs = await _runs(connection, own)
+    found = {}
+    for uid in {**own, **known}:
+        row, told = own.get(uid), known.get(uid)
+        if row is not None and told is not None:
+            row = (*row[:2], told[2] or row[2], told[3] or row[3], *row[4:])
+        found[uid] = WorkloadDetail(summary=_summary(row or told or ()), runs=runs.get(uid, []))
+    return found
 
 
-async def _runs(connection: Connection, uid: str) -> list[RunSummary]:
+async def _runs(connection: Connection, uids: Iterable[str]) -> dict[str, list[RunSummary]]:
+    found: dict[str, list[RunSummary]] = defaultdict(list)
     cursor = await connection.execute(
-        "select run_id, attempt, data_source, rank, rows, first_iteration, last_iteration, target_iteration,"
-        f" first_seen_us, last_seen_us, node, world_size from lens_stream where subject_id in {_SUBJECTS} and rows > 0"
-        " order by run_id, attempt, data_source, rank",
-        {"uid": uid},
+        "select uid, run_id, attempt, data_source, rank, rows, first_iteration, last_iteration, target_iteration,"
+        f" first_seen_us, last_seen_us, node, world_size from {SUBJECTS_OF_NAMES} join lens_stream using (subject_id)"
+        " where rows > 0 order by run_id, attempt, data_source, rank".encode(),
+        {"uids": list(uids)},
     )
-    return [
-        RunSummary(
+    for uid, *row in await cursor.fetchall():
+        summary = RunSummary(
             run_id=row[0],
             attempt=row[1],
             data_source=row[2],
@@ -177,8 +189,8 @@ async def _runs(connection: Connection, uid: str) -> list[RunSummary]:
             node=row[10],
             world_size=row[11],
         )
-        for row in await cursor.fetchall()
-    ]
+        found[uid].append(summary)
+    return found
 
 
 async def pods(connection: Connection, uid: str) -> list[PodLife]:
@@ -198,14 +210,18 @@ async def pods(connection: Connection, uid: str) -> list[PodLife]:
     return found
 
 
-async def list_events(connection: Connection, uid: str, limit: int) -> list[EventRow]:
-    """The newest events; a failure that several reporters told of is one of them."""
+async def list_events(connection: Connection, uids: Sequence[str], limit: int) -> dict[str, list[EventRow]]:
+    """The newest events of workloads; a failure that several reporters told of is one of them."""
     cursor = await connection.execute(
-        f"select {EVENT} from lens_event"
-        f" where subject_id in {_SUBJECTS} order by event_time_us desc, id desc limit %(limit)s",
-        {"uid": uid, "limit": limit + _MOST_MERGED},
+        f"select e.*, n.uid from unnest(%(uids)s::text[]) n (uid) cross join lateral (select {EVENT} from lens_event"
+        "  where subject_id in (select subject_id from lens_name where uid = n.uid)"
+        "  order by event_time_us desc, id desc limit %(limit)s) e".encode(),
+        {"uids": list(uids), "limit": limit + _MOST_MERGED},
     )
-    return merge_failures(event_row(row) for row in await cursor.fetchall())[:limit]
+    found: dict[str, list[EventRow]] = {uid: [] for uid in uids}
+    for row in await cursor.fetchall():
+        found[row[-1]].append(event_row(row))
+    return {uid: merge_ends(events)[:limit] for uid, events in found.items()}
 
 
 def event_row(row: Sequence[Any]) -> EventRow:
@@ -276,12 +292,11 @@ async def detections(connection: Connection, uids: Sequence[str]) -> dict[str, l
     return found
 
 
-async def version(connection: Connection, uid: str) -> str:
+async def versions(connection: Connection, uids: Sequence[str]) -> dict[str, str]:
     """Every write about a subject raises its version; membership changes which subjects there are."""
     cursor = await connection.execute(
-        "select coalesce(md5(string_agg(id || ':' || version, ',' order by id)), 'none') from lens_subject"
-        f" where id in {_SUBJECTS}",
-        {"uid": uid},
+        "select uid, md5(string_agg(id || ':' || version, ',' order by id))"
+        f" from {SUBJECTS_OF_NAMES} join lens_subject on id = subject_id group by uid".encode(),
+        {"uids": list(uids)},
     )
-    row = await cursor.fetchone()
-    return "none" if row is None else str(row[0])
+    return {**dict.fromkeys(uids, "none"), **dict(await cursor.fetchall())}

@@ -23,18 +23,34 @@ _COLUMNS = """s.id, s.run_id, s.attempt, s.data_source, s.rank, {target},
 
 
 async def newest_progress(connection: Connection, store: PointStore, uids: Sequence[str]) -> dict[str, Progress]:
-    """Of each workload the stream that was written last; its target may come from another one (a log's)."""
+    """Of each workload the stream that was written last; its target may come from another one (a log's).
+
+    The values are those of the lowest rank of that attempt, and of the stream itself what that rank does not log.
+    """
     cursor = await connection.execute(
         f"with streams as (select uid, s.* from {SUBJECTS_OF_NAMES} join lens_stream s using (subject_id)"
         "  where s.rows > 0),"
         " newest as (select distinct on (uid) * from streams order by uid, last_seen_us desc, id desc),"
-        " targets as (select uid, max(target_iteration) as target from streams group by uid)"
-        f" select s.uid, {_COLUMNS.format(target='t.target')} from newest s join targets t on t.uid = s.uid".encode(),
+        " targets as (select uid, max(target_iteration) as target from streams group by uid),"
+        " lowest as (select distinct on (uid) uid, s.id from streams s"
+        "  join newest n using (uid, data_source, run_id, attempt) where s.rank >= 0 order by uid, s.rank)"
+        f" select s.uid, l.id, {_COLUMNS.format(target='t.target')} from newest s join targets t on t.uid = s.uid"
+        " left join lowest l on l.uid = s.uid".encode(),
         {"uids": list(uids)},
     )
-    streams = {uid: row for uid, *row in await cursor.fetchall()}
-    rows = await store.last_rows(connection, [row[0] for row in streams.values()])
-    return {uid: _make_progress(row, rows[row[0]]) for uid, row in streams.items() if row[0] in rows}
+    streams = {uid: (lowest, row) for uid, lowest, *row in await cursor.fetchall()}
+    asked = {stream_id for lowest, row in streams.values() for stream_id in (lowest, row[0]) if stream_id is not None}
+    rows = await store.last_rows(connection, sorted(asked))
+    return {
+        uid: _make_progress(row, _led_by(rows[row[0]], rows.get(lowest)))
+        for uid, (lowest, row) in streams.items()
+        if row[0] in rows
+    }
+
+
+def _led_by(rows: LastRows, leader: LastRows | None) -> LastRows:
+    """The last rows, with the values of another stream before their own."""
+    return rows if leader is None or leader is rows else rows._replace(metrics=[*leader.metrics, *rows.metrics])
 
 
 async def run_progress(connection: Connection, store: PointStore, query: PointQuery) -> list[Progress]:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from lens_core import BadRequest, PointQuery
 
-from .series import Series
-from .streams import Stream
+from .series import Mask, Series
+from .streams import Range, Stream
 from .text import bigint, refuse_nul
+
+# An answer is in the order of attempts, and within one iteration and time in that of sides.
+ATTEMPT = attrgetter("run_id", "attempt")
+SIDE = attrgetter("data_source", "rank")
 
 
 class Place(NamedTuple):
@@ -96,3 +102,31 @@ class Page:
         if count < series.size:
             self.next_cursor = cursor_of(self._answered if self.is_counted or self._last is None else self._last)
         return series.select(slice(count))
+
+
+def is_ahead(query: PointQuery, name: str, stream: Stream, after: Place | None) -> bool:
+    """Whether an attempt has points behind a place of the answer, in which metrics are in ascending order."""
+    if after is None or name != after.metric:
+        return after is None or name > after.metric
+    attempt, reached = ATTEMPT(stream), (after.run_id, after.attempt)
+    return bool(attempt <= reached if query.is_descending else attempt >= reached)
+
+
+def is_answered(among: Range, after: Place, query: PointQuery) -> bool:
+    """Whether all of a range was on the pages before."""
+    return among.low > after.iteration if query.is_descending else among.high < after.iteration
+
+
+def is_beyond(
+    series: Series, after: Place, streams: Sequence[Stream], is_same: Mask, *, descending: bool = False
+) -> Mask:
+    """Select the points behind a place; those of other attempts all are. `is_same` marks the streams of its attempt."""
+    later = np.array([SIDE(stream) > (after.data_source, after.rank) for stream in streams])
+    equal = np.array([SIDE(stream) == (after.data_source, after.rank) for stream in streams])
+    found = later[series.streams] | (equal[series.streams] & (series.steps > after.row_step))
+    for column, bound in ((series.times, after.time_us), (series.iterations, after.iteration)):
+        found = (column > bound) | ((column == bound) & found)
+    if descending:
+        itself = equal[series.streams] & (series.steps == after.row_step)
+        found = ~found & ~(itself & (series.times == after.time_us) & (series.iterations == after.iteration))
+    return found | ~is_same[series.streams]

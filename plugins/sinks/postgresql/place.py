@@ -26,6 +26,18 @@ async def write_place(connection: Connection, place: str) -> None:
     )
 
 
+async def read_store_id(connection: Connection) -> str:
+    """Return the id of this store, which its tables in a ClickHouse have, too."""
+    row = await (await connection.execute("select id from lens_store")).fetchone()
+    assert row is not None  # a migration makes it
+    return str(row[0])
+
+
+async def rename_place(connection: Connection, place: str) -> None:
+    """Note that the ClickHouse that has the points is reached under another address."""
+    await connection.execute("update lens_place set place = %s where place <> %s", [place, place])
+
+
 async def has_rows(connection: Connection) -> bool:
     """Whether PostgreSQL has rows of any stream."""
     row = await (await connection.execute("select exists (select from lens_row)")).fetchone()

@@ -23,6 +23,7 @@ from lens_core import (
     Event,
     Evidence,
     LensError,
+    Measurement,
     Origin,
     Pod,
     Position,
@@ -35,7 +36,7 @@ from lens_core import (
 )
 
 from . import deleting, upkeep
-from .address import DATA_ERRORS, NotReady, StreamsGone, answer_for, describe_error
+from .address import DATA_ERRORS, NotReady, StreamsGone, answer_for, describe_error, destination_of
 from .asking import Asking
 from .clickhouse.address import parse_points_address
 from .clickhouse.client import ClickHouse
@@ -50,7 +51,9 @@ from .figures import touch_subjects
 from .grouping import NameCache
 from .identity import Connection, Identities
 from .metrics import StoreMetrics
+from .news_log import forget_old_news, note_news
 from .point_store import BatchName, PointStore
+from .rank_summaries import update_rank_summaries
 from .retention import policy_of
 from .row_store import RowStore
 from .sessions import Superseded, already_written, begin_cursor, lock_cursor, move_cursor, read_position
@@ -63,7 +66,9 @@ T = TypeVar("T")
 _IN_THREAD_RECORDS = 1000
 _DAY_US = 86_400_000_000
 _MOST_MEMBERSHIPS = 100_000
+_FORGET_NEWS_US = 30_000_000
 _RECONNECT_SECONDS = 1.0
+_APART_WAIT_SECONDS = 1.0
 
 
 class PostgreSQL(Asking):
@@ -74,7 +79,15 @@ class PostgreSQL(Asking):
 
     name: ClassVar[str] = "postgresql"
     Settings: ClassVar[type[PostgreSQLSettings]] = PostgreSQLSettings
-    accepts: ClassVar[Sequence[type[Record]]] = (StepMetrics, Event, Evidence, Detection, Diagnosis, Pod)
+    accepts: ClassVar[Sequence[type[Record]]] = (
+        StepMetrics,
+        Event,
+        Evidence,
+        Detection,
+        Diagnosis,
+        Pod,
+        Measurement,
+    )
 
     def __init__(self, settings: PostgreSQLSettings, context: Context) -> None:
         super().__init__(settings, context)
@@ -86,6 +99,7 @@ class PostgreSQL(Asking):
         # Those that were written today: retention may remove them, so that they are written again each day.
         self._memberships: set[tuple[str, str, str]] = set()
         self._memberships_day = 0
+        self._forgot_news_us = 0
         self._names = NameCache()
         self._metrics = context.metrics.group(StoreMetrics)
 
@@ -106,12 +120,18 @@ class PostgreSQL(Asking):
         """Without a DSN it runs its own server."""
         return not settings.dsn
 
+    @classmethod
+    def destination(cls, settings: PostgreSQLSettings) -> str:
+        """The hosts and the name of the database."""
+        return "" if settings.dsn is None else destination_of(settings.dsn.reveal())
+
     def notice(self) -> str:
         """Why the database is not there, and where queries go, where there is a replica for them."""
         return self._database.describe_outage
 
     async def start(self) -> None:
         """Bring PostgreSQL up; an absent one raises nothing, a database of a newer Lens does."""
+        self.context.siblings.answer_siblings(self._forget_memberships)
         try:
             await self._database.start()
         except BaseException:
@@ -128,20 +148,27 @@ class PostgreSQL(Asking):
 
     async def check(self) -> None:
         """Connect once, or see that the embedded server can be run. Raises psycopg.Error or LensError."""
-        if self._options.dsn is not None:
-            await self._database.check_connections()
-        else:
-            check_installed()
         points = _open_points(self._options)  # beside that of a store which runs
-        if isinstance(points, ClickHouseStore):
-            try:
-                await points.clickhouse.prepare()
-            finally:
-                await points.close()
+        try:
+            if self._options.dsn is None:
+                check_installed()
+            else:
+                await self._database.check_connections()
+            if isinstance(points, ClickHouseStore):
+                await self._check_points(points)
+        finally:
+            await points.close()
+
+    async def _check_points(self, points: ClickHouseStore) -> None:
+        if self._options.dsn is None:
+            return await points.clickhouse.ping()
+        async with await self._database.connect() as connection:
+            await points.check_place(connection)
 
     def limits(self) -> BatchLimits:
-        """Large batches: a transaction's fixed costs are shared by more rows."""
-        return BatchLimits(max_records=20_000, max_bytes=8 * 1024 * 1024, max_wait_seconds=0.1)
+        """Large batches: a transaction's fixed costs are shared by more rows; ClickHouse's are higher."""
+        wait_seconds = _APART_WAIT_SECONDS if self._points.is_apart else 0.1
+        return BatchLimits(max_records=20_000, max_bytes=8 * 1024 * 1024, max_wait_seconds=wait_seconds)
 
     async def position(self, spool_id: str) -> Position | None:
         """Return how far this sink has written a spool. Raises NotReady or psycopg.Error while the database is away."""
@@ -170,6 +197,7 @@ class PostgreSQL(Asking):
         stored = await read_position(connection, batch.spool_id, batch.sink)
         if stored is not None and stored >= batch.end:
             return Delivered()
+        await self._points.begin_write(connection)
         if stored is None and self._points.is_apart:
             stored = await begin_cursor(connection, batch)
         skip = already_written(stored, batch)
@@ -215,8 +243,17 @@ class PostgreSQL(Asking):
                 self._memberships, self._memberships_day = set(), now_us // _DAY_US
             await write_told_memberships(connection, told - self._memberships, now_us)
             owners = {streams[key].stream_id: streams[key].subject_id for key in grouped.streams}
-            await touch_subjects(connection, changes, owners, {subjects[key]: now_us for key in sorted_.fact_subjects})
+            await note_news(connection, changes, owners, now_us)
+            if now_us - self._forgot_news_us > _FORGET_NEWS_US:
+                await forget_old_news(connection, now_us)
+            seen = {subjects[key]: now_us for key in sorted_.fact_subjects}
+            with_curves = await touch_subjects(connection, changes, owners, seen)
+            if changes:
+                ids = {key: streams[key] for key in grouped.streams}
+                await update_rank_summaries(connection, self._points, ids, changes, with_curves)
         self._memberships |= told
+        if now_us - self._forgot_news_us > _FORGET_NEWS_US:
+            self._forgot_news_us = now_us
         if self._options.blocks:
             self._compactor.record_changes(changes)
 
@@ -304,9 +341,14 @@ class PostgreSQL(Asking):
                 f"PostgreSQL refused: {describe_error(error)}; what is left can be deleted again"
             ) from None
         finally:
-            # Earlier rows of pods may be gone: they are written again. Streams are looked up again where they
-            # turn out to be gone.
-            self._memberships = set()
+            # Streams are looked up again where they turn out to be gone.
+            await self._forget_memberships()
+            await self.context.siblings.ask_siblings()
+
+    async def _forget_memberships(self, question: bytes = b"") -> bytes:
+        """Earlier rows of pods may be gone, whichever daemon deleted them: they are written again."""
+        self._memberships = set()
+        return b""
 
 
 def _open_points(settings: PostgreSQLSettings) -> PointStore:

@@ -14,6 +14,7 @@ from lens_core import Position
 from .encoding import StreamChange
 from .grouping import Pending, StreamKey
 from .identity import Connection, StreamId
+from .news_log import StepRange
 from .retention import StreamSize
 from .rows import StoredRow
 from .series import Integers, Series
@@ -54,6 +55,14 @@ class Known(NamedTuple):
     summary: bytes
 
 
+class Curve(NamedTuple):
+    """A curve of a chart: its points, the points that are to be left of it, whether it has too many to read all."""
+
+    points: int
+    share: int
+    is_large: bool
+
+
 class BatchName(NamedTuple):
     """The batch that is written: its spool and sink, where it ends, and how far the spool was written before it."""
 
@@ -68,6 +77,12 @@ class PointReader(Protocol):
 
     connection: Connection
     window: Window
+
+    def coarseness(self, stream: Stream, curve: Curve, max_points: int) -> int:
+        """Of how many points of a stream the extremes are read for a chart of a curve; one for all points.
+
+        `max_points`: of so many points of this stream the chart is made.
+        """
 
     def plan(self, place: int, stream: Stream, among: Range = ALL) -> list[Part]:
         """Locate a stream's points in the query's window and among some iterations, in the order of their steps."""
@@ -107,6 +122,9 @@ class PointStore(Protocol):
     async def close(self) -> None:
         """Close connections of its own."""
 
+    async def begin_write(self, connection: Connection) -> None:
+        """See that points can be written, before anything of a batch is. Raises NotReady."""
+
     async def write_rows(
         self, connection: Connection, streams: Streams, ids: Mapping[StreamKey, StreamId], now_us: int, name: BatchName
     ) -> dict[int, StreamChange]:
@@ -131,8 +149,15 @@ class PointStore(Protocol):
     ) -> list[tuple[int, StoredRow]]:
         """The next rows of a stream from a step on, with all that is known of them."""
 
-    async def step_before(self, connection: Connection, stream_id: int, step: int, count: int) -> int | None:
-        """The lowest step of the last `count` rows up to a step; None where there is none."""
+    async def shown_ranges(
+        self, connection: Connection, ranges: Sequence[StepRange], count: int
+    ) -> list[list[ShownRow]]:
+        """The first `count` rows of each range of steps. By default each is read by itself."""
+        found = []
+        for range_ in ranges:
+            rows = await self.shown_rows(connection, range_.stream_id, range_.first_step, count)
+            found.append([row for row in rows if row.row_step <= range_.last_step])
+        return found
 
     async def tags(
         self, connection: Connection, metric: str, stream_ids: Sequence[int], steps: Sequence[int]

@@ -6,7 +6,6 @@ short attempts cost no more statements than a long one.
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
@@ -20,27 +19,38 @@ from lens_core import BadRequest, PointColumns, PointQuery
 from lens_core.plugin_api.store import metric_name, percentile_of
 
 from .aggregating import Aggregator
+from .answer_columns import answer_columns
 from .database import Database
 from .extras import Extras
 from .identity import Connection
-from .paging import Page, Place
-from .point_store import PointReader, PointStore
-from .reducing import coarseness, reduce_series, shares
-from .series import Integers, Mask, Series, concatenated
-from .streams import ALL, ORDER, Range, Stream, all_streams, metric_of_all_rows, streams_by_metric, window_of
+from .left_out import left_out
+from .long_curves import long_apart, long_curve
+from .paging import ATTEMPT, SIDE, Page, is_ahead, is_answered, is_beyond
+from .point_store import Curve, PointReader, PointStore
+from .rank_charts import rank_columns, rank_curves, streams_beside
+from .reducing import reduce_series, shares
+from .series import Integers, Series, concatenated
+from .streams import (
+    ALL,
+    ORDER,
+    Range,
+    Stream,
+    all_streams,
+    metric_of_all_rows,
+    streams_by_metric,
+    window_of,
+    workloads_of_streams,
+)
 
 _TARGET = "target_iteration"
-_MILLISECOND = 1000
 _BATCH_POINTS = 200_000
 _PIECE_POINTS = 5_000
 _MARK_POINTS = 4_000
 # A curve of many ranks is made of so many points, and of so many of each of them: both ends and both extremes.
 _MOST_OF_RANKS = 200_000
 _LEAST_OF_RANK = 4
-# An answer is in the order of attempts; a curve is what is drawn as one, whatever ranks logged it.
-_ATTEMPT = attrgetter("run_id", "attempt")
+# A curve is drawn as one, whatever ranks logged it.
 _CURVE = attrgetter("run_id", "attempt", "data_source")
-_SIDE = attrgetter("data_source", "rank")
 # A percentile is made of all values of an interval, which are held meanwhile.
 _MOST_PERCENTILE_POINTS = 5_000_000
 _MOST_INTERVALS = 1_000_000
@@ -59,12 +69,29 @@ async def metric_columns(
     """
     page = Page(query)
     async with database.reading() as connection, connection.transaction():
+        hidden = await left_out(connection, query)
+        curves = await rank_curves(connection, query, hidden)
+        among = await streams_beside(connection, query) if curves else None
         wanted: list[_Wanted] = [
-            (stored, metric_name(stored), streams) for stored, streams in await streams_by_metric(connection, query)
+            (stored, metric_name(stored), streams)
+            for stored, streams in await streams_by_metric(connection, query, hidden, among)
         ]
         watch({stream.id for _, _, streams in wanted for stream in streams})
-        async for piece in _read_page(connection, store, query, wanted, page):
+        found = _read_page(connection, store, query, wanted, page)
+        if not curves:
+            async for piece in found:
+                yield piece
+            return
+        summaries = rank_columns(connection, query, curves)
+        summary = await anext(summaries, None)
+        async for piece in found:
+            while summary is not None and summary.metric_name <= piece.metric_name:
+                yield summary
+                summary = await anext(summaries, None)
             yield piece
+        while summary is not None:
+            yield summary
+            summary = await anext(summaries, None)
 
 
 async def iteration_columns(
@@ -74,8 +101,9 @@ async def iteration_columns(
     page = Page(query)
     target = msgspec.structs.replace(query, metrics=(_TARGET,))
     async with database.reading() as connection, connection.transaction():
-        wanted: list[_Wanted] = [(None, "iteration", await all_streams(connection, query))]
-        wanted += [(stored, stored, streams) for stored, streams in await streams_by_metric(connection, target)]
+        hidden = await left_out(connection, query)
+        wanted: list[_Wanted] = [(None, "iteration", await all_streams(connection, query, hidden))]
+        wanted += [(stored, stored, streams) for stored, streams in await streams_by_metric(connection, target, hidden)]
         watch({stream.id for _, _, streams in wanted for stream in streams})
         async for piece in _read_page(connection, store, query, wanted, page):
             yield piece
@@ -90,6 +118,8 @@ async def _read_page(
     reader = await store.open_reader(connection, window_of(query), metrics, every)
     extras = Extras(connection, store, query)
     last: PointColumns | None = None
+    if query.is_by_workload:
+        wanted = _by_workload(wanted, await workloads_of_streams(connection, query))
     async for piece in _cut_pieces(reader, extras, query, wanted, page):
         if last is not None:
             yield last
@@ -101,11 +131,23 @@ async def _read_page(
         yield last
 
 
+def _by_workload(wanted: Sequence[_Wanted], uids: Mapping[int, str]) -> list[_Wanted]:
+    """The streams of each workload as one run of its name."""
+    return [
+        (stored, name, sorted((one._replace(run_id=uids.get(one.id, ""), attempt=0) for one in streams), key=ORDER))
+        for stored, name, streams in wanted
+    ]
+
+
 async def _cut_pieces(
     reader: PointReader, extras: Extras, query: PointQuery, wanted: Sequence[_Wanted], page: Page
 ) -> AsyncIterator[PointColumns]:
     """Yield the part of an answer that is on the page. A computed answer is computed whole, so that it is counted."""
-    for stored, name, streams in wanted:
+    for stored, name, streams, is_long in long_apart(reader, query, wanted):
+        if is_long and stored is not None:
+            async for piece in long_curve(reader, stored, name, streams[0]):
+                yield piece
+            continue
         if query.is_across_runs:
             streams = sorted((stream._replace(run_id="", attempt=0) for stream in streams), key=ORDER)
         if query.aggregate is not None:
@@ -152,24 +194,17 @@ async def _columns(
     bounds = sorted({*cuts.tolist(), *range(0, series.size, _PIECE_POINTS)}) or [0]
     for low, high in pairwise([*bounds, series.size]):
         stream = streams[(series if series.size else whole).streams[low]]
-        yield PointColumns(
-            metric_name=name,
-            data_source=stream.data_source,
-            run_id=stream.run_id,
-            attempt=stream.attempt,
-            iterations=array("q", series.iterations[low:high].tobytes()),
-            timestamps=array("q", (series.times[low:high] // _MILLISECOND).tobytes()),
-            values=array("d", series.values[low:high].tobytes()),
-            extras=await extras.of(stored, streams, series.select(slice(low, high))),
-            next_cursor=page.next_cursor if high == series.size else "",
-        )
+        piece = series.select(slice(low, high))
+        beside = await extras.of(stored, streams, piece)
+        cursor = page.next_cursor if high == series.size else ""
+        yield answer_columns(name, stream, piece.iterations, piece.times, piece.values, beside, cursor)
 
 
 def _batches(streams: _Streams, cost: Mapping[int, float], most: float) -> Iterator[_Streams]:
     """Attempts in a row together, as long as they cost no more than `most`; an attempt is never split."""
     batch: list[tuple[int, Stream]] = []
     spent = 0.0
-    for _, group in groupby(streams, lambda one: _ATTEMPT(one[1])):
+    for _, group in groupby(streams, lambda one: ATTEMPT(one[1])):
         attempt = list(group)
         price = sum(cost[place] for place, _ in attempt)
         if batch and spent + price > most:
@@ -193,14 +228,6 @@ def _placed(streams: Sequence[Stream], query: PointQuery) -> list[tuple[int, Str
     return placed[::-1] if query.is_descending else placed
 
 
-def _is_ahead(query: PointQuery, name: str, stream: Stream, after: Place | None) -> bool:
-    """Whether an attempt has points behind a place of the answer, in which metrics are in ascending order."""
-    if after is None or name != after.metric:
-        return after is None or name > after.metric
-    attempt, reached = _ATTEMPT(stream), (after.run_id, after.attempt)
-    return bool(attempt <= reached if query.is_descending else attempt >= reached)
-
-
 async def _read_whole(
     reader: PointReader, query: PointQuery, stored: str | None, name: str, streams: Sequence[Stream], page: Page
 ) -> AsyncIterator[Series]:
@@ -209,9 +236,9 @@ async def _read_whole(
     Of a descending answer the last range comes first; within it points are ascending here, too.
     """
     after = page.place
-    left = [one for one in _placed(streams, query) if _is_ahead(query, name, one[1], after)]
+    left = [one for one in _placed(streams, query) if is_ahead(query, name, one[1], after)]
     most = _BATCH_POINTS if page.remaining is None else max(_MARK_POINTS, min(page.remaining, _BATCH_POINTS))
-    attempt_of, side_of = _numbered(streams, _ATTEMPT), _numbered(streams, _SIDE)
+    attempt_of, side_of = _numbered(streams, ATTEMPT), _numbered(streams, SIDE)
     cost = {place: reader.expected(stream) for place, stream in left}
     for batch in _batches(left, cost, most):
         ranges: Iterable[Range] = [ALL]
@@ -220,14 +247,14 @@ async def _read_whole(
             if query.is_descending:
                 ranges = [*ranges][::-1]
         for among in ranges:
-            is_begun = after is not None and after.is_in(name, *_ATTEMPT(batch[-1][1]))
-            if is_begun and after is not None and _is_answered(among, after, query):
+            is_begun = after is not None and after.is_in(name, *ATTEMPT(batch[-1][1]))
+            if is_begun and after is not None and is_answered(among, after, query):
                 continue
             parts = [part for place, stream in batch for part in reader.plan(place, stream, among)]
             found = concatenated([series async for series in reader.pieces(stored, parts, among)])
-            if after is not None and after.is_in(name, *_ATTEMPT(batch[0][1])):
+            if after is not None and after.is_in(name, *ATTEMPT(batch[0][1])):
                 is_same = attempt_of == attempt_of[batch[0][0]]
-                found = found.select(_is_beyond(found, after, streams, is_same, descending=query.is_descending))
+                found = found.select(is_beyond(found, after, streams, is_same, descending=query.is_descending))
             yield found.ordered(attempt_of[found.streams], side_of[found.streams])
 
 
@@ -249,31 +276,11 @@ def _ranges(reader: PointReader, batch: _Streams, most: int) -> Iterator[Range]:
     yield Range(begin, ALL.high)
 
 
-def _is_answered(among: Range, after: Place, query: PointQuery) -> bool:
-    """Whether all of a range was on the pages before."""
-    return among.low > after.iteration if query.is_descending else among.high < after.iteration
-
-
-def _is_beyond(
-    series: Series, after: Place, streams: Sequence[Stream], is_same: Mask, *, descending: bool = False
-) -> Mask:
-    """Select the points behind a place; those of other attempts all are. `is_same` marks the streams of its attempt."""
-    later = np.array([_SIDE(stream) > (after.data_source, after.rank) for stream in streams])
-    equal = np.array([_SIDE(stream) == (after.data_source, after.rank) for stream in streams])
-    found = later[series.streams] | (equal[series.streams] & (series.steps > after.row_step))
-    for column, bound in ((series.times, after.time_us), (series.iterations, after.iteration)):
-        found = (column > bound) | ((column == bound) & found)
-    if descending:
-        itself = equal[series.streams] & (series.steps == after.row_step)
-        found = ~found & ~(itself & (series.times == after.time_us) & (series.iterations == after.iteration))
-    return found | ~is_same[series.streams]
-
-
 async def _last(
     reader: PointReader, query: PointQuery, stored: str | None, streams: Sequence[Stream], count: int
 ) -> AsyncIterator[Series]:
     """The last `count` points of each curve; all ranks of one source are one curve."""
-    attempt_of, curve_of = _numbered(streams, _ATTEMPT), _numbered(streams, _CURVE)
+    attempt_of, curve_of = _numbered(streams, ATTEMPT), _numbered(streams, _CURVE)
     cost = {place: min(reader.expected(stream), 2 * count + _MARK_POINTS) for place, stream in enumerate(streams)}
     for batch in _batches(_placed(streams, query), cost, _BATCH_POINTS):
         lowest = {place: reader.iteration_before_last(stream, count) for place, stream in batch}
@@ -316,15 +323,15 @@ async def _reduced(
     drawn = [one for number, curve in enumerate(curves) for one in curve if share_of[number]]
     if query.is_descending:
         drawn.reverse()
-    attempt_of, curve_of = _numbered(streams, _ATTEMPT), _numbered(streams, _CURVE)
+    attempt_of, curve_of = _numbered(streams, ATTEMPT), _numbered(streams, _CURVE)
     part_of = np.ones(len(streams), np.int64)
     for number, curve in enumerate(curves):
         most = max(_LEAST_OF_RANK, _MOST_OF_RANKS // len(curve))
-        is_large = counts[number] > _MOST_OF_RANKS
+        drawing = Curve(counts[number], share_of[number], counts[number] > _MOST_OF_RANKS)
         for place, stream in curve:
             if "tags" in query.fields:
                 continue  # they are the rows', whose steps summaries do not know
-            part_of[place] = coarseness(reader.expected(stream), min(share_of[number], most), is_large=is_large)
+            part_of[place] = reader.coarseness(stream, drawing, min(share_of[number], most))
     metric = stored
     if stored is None and (part_of > 1).any():
         metric = await metric_of_all_rows(reader.connection, [stream for _, stream in drawn])
@@ -351,7 +358,7 @@ async def _aggregated(
 
     A point of the second aggregate has the place of its stream behind all streams, and so on.
     """
-    attempt_of, curve_of = _numbered(streams, _ATTEMPT), _numbered(streams, _CURVE)
+    attempt_of, curve_of = _numbered(streams, ATTEMPT), _numbered(streams, _CURVE)
     cost = {place: reader.expected(stream) for place, stream in enumerate(streams)}
     batches = list(_batches(_placed(streams, query), cost, _BATCH_POINTS))
     _ensure_affordable(query, batches, cost)

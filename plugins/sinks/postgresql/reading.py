@@ -22,8 +22,8 @@ from .blocks import (
     unpack_summaries,
 )
 from .identity import Connection
-from .point_store import Known
-from .reducing import thin
+from .point_store import Curve, Known
+from .reducing import coarseness, thin
 from .series import Doubles, Integers, Series
 from .streams import ALL, Header, Part, Range, Stream, Window
 
@@ -104,6 +104,10 @@ class Reader:
             if found >= count:
                 return first
         return LOWEST_STEP
+
+    def coarseness(self, stream: Stream, curve: Curve, max_points: int) -> int:
+        """Of how many points of a stream the extremes are read for a chart of a curve."""
+        return coarseness(self.expected(stream), max_points, is_large=curve.is_large)
 
     async def pieces(
         self, metric: str | None, parts: Iterable[Part], among: Range = ALL, *, part_of: Integers | None = None

@@ -41,13 +41,16 @@ class Replica:
         self._readers: Readers | None = None
         self._looking: Connection | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._ending = False
 
     def start(self) -> None:
         """Begin to look."""
+        self._ending = False
         self._keeper = asyncio.create_task(self._check_repeatedly(), name="lens replica")
 
     async def stop(self) -> None:
         """Close all connections."""
+        self._ending = True
         if self._keeper is not None:
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -72,7 +75,8 @@ class Replica:
             yield found
 
     async def _check_repeatedly(self) -> None:
-        while True:
+        # Before Python 3.12 wait_for swallows a cancellation that comes together with the result.
+        while not self._ending:
             try:
                 await asyncio.wait_for(self._check_lag(), _LOOK_TIMEOUT_SECONDS)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is said and looked at again

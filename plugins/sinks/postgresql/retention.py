@@ -27,6 +27,15 @@ _POINT_BYTES = 9  # in a block: the value, its share of steps, times and summari
 _APART_BYTES = 12  # in ClickHouse
 _SAMPLED_ROWS = 20
 _STREAMS_AT_ONCE = 5_000
+_FACTS_AT_ONCE = 5_000  # a subject takes with it what else is known of it
+_OLD_FACTS = {
+    "lens_subject": "(last_seen_us < %(before)s or last_seen_us is null)"
+    " and not exists (select from lens_stream s where s.subject_id = t.id)",
+    "lens_membership": "last_seen_us < %(before)s",
+    "lens_pod_span": "until_us < %(before)s",
+    # Each start of a daemon has a cursor of its own.
+    "lens_cursor": "moved_at < to_timestamp(%(before)s / 1e6)",
+}
 
 
 class StreamSize(NamedTuple):
@@ -122,9 +131,10 @@ async def retain(connection: Connection, store: PointStore, policy: Policy, now_
             ):
                 removed, is_gone = await store.remove_attempt(connection, stream, now_us)
                 attempts, rows = attempts + is_gone, rows + removed
-            await store.remove_leftovers(connection)
             if policy.days is not None:
                 await _remove_facts(connection, int(now_us - policy.days * _DAY_US))
+        if is_ours:  # what was deleted by request, too
+            await store.remove_leftovers(connection)
     return {"attempts_removed": attempts, "rows_removed": rows}
 
 
@@ -188,16 +198,20 @@ async def remove_attempt(connection: Connection, stream: StreamSize, now_us: int
         await connection.execute(
             "update lens_stream set blocked_rows = 0, blocked_step = null where id = %s", [stream.id]
         )
-    removed, after = 0, LOWEST_STEP
-    while True:
+    removed, after, is_more = 0, LOWEST_STEP, True
+    while is_more:
         async with connection.transaction():
             if await _lock(connection, stream.id) != state:
                 return removed, False
             count, after = await _remove_rows(connection, stream, after)
             removed, state = removed + count, state._replace(rows=state.rows - count)
-            if count < _ROWS_AT_ONCE:
-                await connection.execute("delete from lens_stream where id = %s", [stream.id])
-                return removed, True
+        await forget_curve(connection, stream.id)
+        is_more = count == _ROWS_AT_ONCE
+    async with connection.transaction():  # the last: whoever is killed before begins again with this stream
+        if await _lock(connection, stream.id) != state:
+            return removed, False
+        await connection.execute("delete from lens_stream where id = %s", [stream.id])
+    return removed, True
 
 
 async def _lock(connection: Connection, stream_id: int) -> _State | None:
@@ -216,8 +230,8 @@ async def _remove_rows(connection: Connection, stream: StreamSize, after: int) -
         " gone as (delete from lens_row r using chosen where r.stream_id = %(id)s and r.row_step = chosen.row_step"
         "  returning r.row_step, r.metrics),"
         " counted as (select metric, count(*) as points from gone, jsonb_object_keys(metrics) metric group by metric),"
-        " catalogue as (update lens_catalogue c set points = c.points - counted.points from counted"
-        "  where c.stream_id = %(id)s and c.metric = counted.metric)"
+        " catalogue as (update lens_catalogue c set points = c.points - counted.points, has_summary = false"
+        "  from counted where c.stream_id = %(id)s and c.metric = counted.metric)"
         " select count(*), coalesce(max(row_step), %(after)s) from gone",
         {"id": stream.id, "after": after, "most": _ROWS_AT_ONCE},
     )
@@ -234,22 +248,64 @@ async def _remove_rows(connection: Connection, stream: StreamSize, after: int) -
         "update lens_subject set rows = greatest(0, rows - %s), version = version + 1 where id = %s",
         [count, stream.subject_id],
     )
+    await hide_curve(connection, stream.id)
     return count, last_step
+
+
+_CURVES_OF_STREAM = """lens_stream s where s.id = %s and c.subject_id = s.subject_id
+    and c.data_source = s.data_source and c.run_id = s.run_id and c.attempt = s.attempt"""
+
+
+async def hide_curve(connection: Connection, stream_id: int) -> None:
+    """Let charts read the points instead of the summaries that a stream is part of: its rows are being removed."""
+    await connection.execute(
+        f"update lens_curve c set is_whole = false from {_CURVES_OF_STREAM} and c.is_whole".encode(), [stream_id]
+    )
+
+
+async def forget_curve(connection: Connection, stream_id: int) -> None:
+    """Remove the hidden summaries that a stream is part of, each portion in a transaction of its own.
+
+    Nobody adds to hidden ones; whoever logs to the attempt afterwards makes others.
+    """
+    cursor = await connection.execute(
+        f"select c.id from lens_curve c, {_CURVES_OF_STREAM} and not c.is_whole".encode(), [stream_id]
+    )
+    for (curve_id,) in await cursor.fetchall():
+        last: tuple[int, str, int] | None = (-1, "", 0)
+        while last is not None:
+            last = await _remove_summaries(connection, curve_id, last)
+        await connection.execute("delete from lens_curve where id = %s and not is_whole", [curve_id])
+
+
+async def _remove_summaries(
+    connection: Connection, curve_id: int, after: tuple[int, str, int]
+) -> tuple[int, str, int] | None:
+    """Remove the next summaries of a curve after a key; the last one's key, None when there were no more."""
+    cursor = await connection.execute(
+        "with chosen as (select level, metric, place from lens_ranks where curve_id = %(id)s"
+        "  and (level, metric, place) > (%(level)s, %(metric)s, %(place)s) order by level, metric, place"
+        "  limit %(most)s),"
+        " gone as (delete from lens_ranks r using chosen c where r.curve_id = %(id)s and r.level = c.level"
+        "  and r.metric = c.metric and r.place = c.place)"
+        " select level, metric, place from chosen order by level desc, metric desc, place desc limit 1",
+        {"id": curve_id, "level": after[0], "metric": after[1], "place": after[2], "most": _ROWS_AT_ONCE},
+    )
+    return await cursor.fetchone()
 
 
 async def _remove_facts(connection: Connection, before_us: int) -> None:
     """Events of long ago, and whatever is known of those who have no rows and were not seen since."""
     while await _remove_events(connection, before_us) == _ROWS_AT_ONCE:
         pass
-    await connection.execute(
-        "delete from lens_subject u where (last_seen_us < %s or last_seen_us is null)"
-        " and not exists (select from lens_stream s where s.subject_id = u.id)",
-        [before_us],
-    )
-    await connection.execute("delete from lens_membership where last_seen_us < %s", [before_us])
-    await connection.execute("delete from lens_pod_span where until_us < %s", [before_us])
-    # Each start of a daemon has a cursor of its own.
-    await connection.execute("delete from lens_cursor where moved_at < to_timestamp(%s / 1e6)", [before_us])
+    for table, is_old in _OLD_FACTS.items():
+        statement = (
+            f"delete from {table} where ctid = any(array(select ctid from {table} t where {is_old}"
+            " limit %(most)s for update skip locked))"
+        )
+        values = {"before": before_us, "most": _FACTS_AT_ONCE}
+        while (await connection.execute(statement.encode(), values)).rowcount == _FACTS_AT_ONCE:
+            pass
 
 
 async def _remove_events(connection: Connection, before_us: int) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from .encoding import StreamChange
 from .grouping import StreamKey
 from .identity import Connection, StreamId
+from .news_log import StepRange
 from .place import PointsElsewhere, read_place
 from .point_store import LAST_ROWS, LAST_VALUES, BatchName, LastRows, ShownRow, Streams
 from .reading import Reader
@@ -29,14 +30,17 @@ _SHOWN_ROWS = f"""
     select row_step, iteration, {_TIME}, metrics from lens_row where stream_id = %s and row_step >= %s
     order by row_step limit %s
 """.encode()
+_SHOWN_RANGES = f"""
+    select k.place, r.* from unnest(%s::bigint[], %s::bigint[], %s::bigint[]) with ordinality k (id, low, high, place)
+    cross join lateral (
+        select row_step, iteration, {_TIME}, metrics from lens_row
+        where stream_id = k.id and row_step between k.low and k.high order by row_step limit %s
+    ) r order by k.place, r.row_step
+""".encode()
 _STORED_ROWS = b"""
     select row_step, sequence, rank, nullif(iteration, row_step), event_time_us, updated_us, metrics, tags,
         key_sequences, history
     from lens_row where stream_id = %s and row_step >= %s order by row_step limit %s
-"""
-_STEP_BEFORE = b"""
-    select min(row_step) from (select row_step from lens_row where stream_id = %s and row_step <= %s
-        order by row_step desc limit %s) rows
 """
 _TAGS = b"""
     select r.stream_id, r.row_step, r.tags -> %s from unnest(%s::bigint[], %s::bigint[]) k (stream_id, row_step)
@@ -62,6 +66,9 @@ class RowStore:
 
     async def close(self) -> None:
         """Close nothing: all connections are the database's."""
+
+    async def begin_write(self, connection: Connection) -> None:
+        """See to nothing: rows are written on the connection."""
 
     async def write_rows(
         self, connection: Connection, streams: Streams, ids: Mapping[StreamKey, StreamId], now_us: int, name: BatchName
@@ -96,10 +103,16 @@ class RowStore:
         cursor = await connection.execute(_STORED_ROWS, [stream_id, first_step, count])
         return [(step, StoredRow._make(row)) for step, *row in await cursor.fetchall()]
 
-    async def step_before(self, connection: Connection, stream_id: int, step: int, count: int) -> int | None:
-        """The lowest step of the last `count` rows up to a step; None where there is none."""
-        row = await (await connection.execute(_STEP_BEFORE, [stream_id, step, count])).fetchone()
-        return None if row is None else row[0]
+    async def shown_ranges(
+        self, connection: Connection, ranges: Sequence[StepRange], count: int
+    ) -> list[list[ShownRow]]:
+        """The first `count` rows of each range of steps."""
+        columns = [[getattr(one, name) for one in ranges] for name in ("stream_id", "first_step", "last_step")]
+        cursor = await connection.execute(_SHOWN_RANGES, [*columns, count])
+        found: list[list[ShownRow]] = [[] for _ in ranges]
+        for place, *row in await cursor.fetchall():
+            found[place - 1].append(ShownRow._make(row))
+        return found
 
     async def tags(
         self, connection: Connection, metric: str, stream_ids: Sequence[int], steps: Sequence[int]

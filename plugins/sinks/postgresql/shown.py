@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, NamedTuple, TypeAlias
 
-from lens_core.plugin_api.store import PROBE_WORKLOAD
+from lens_core.plugin_api.store import MEASURED_PREFIX, PROBE_WORKLOAD
 
 from .identity import Connection
 
@@ -19,10 +19,20 @@ from .identity import Connection
 COUNTED_SUBJECTS = 10_000
 # Subjects to read at first for each requested line; more with each further query.
 _SUBJECTS_PER_LINE = 4
+# Measurements are in no list.
+WITHOUT_MEASURED = f"not starts_with(workload_uid, '{MEASURED_PREFIX}')"
 # The list without a search leaves out the doctor's rows, which are no training.
-_LISTED = f"(select * from lens_subject where workload_uid <> '{PROBE_WORKLOAD}')"
+_LISTED = f"(select * from lens_subject where workload_uid <> '{PROBE_WORKLOAD}' and {WITHOUT_MEASURED})"
 # The columns of `LINES`, and those that a list adds.
 Line: TypeAlias = tuple[Any, ...]
+
+
+# A workload without a name of its own is called by its pod, and one of several pods by their name without the number.
+OWN_NAME = """case
+        when s.workload_uid <> '' and s.name <> '' and s.name = s.pod_name and exists (
+            select from lens_stream t where t.subject_id = s.id and t.pod_name not in ('', s.pod_name)
+        ) then coalesce(nullif(nullif(regexp_replace(s.pod_name, '[-_.]?[0-9]+$', ''), s.pod_name), ''), s.workload_uid)
+        else nullif(s.name, '') end"""
 
 
 class Name(NamedTuple):
@@ -42,7 +52,7 @@ def shown(subjects: str) -> str:
         case when s.workload_uid <> '' then s.workload_uid when m.workload_uid is not null then m.workload_uid
             when s.pod_uid <> '' then s.pod_uid when s.namespace <> '' then s.namespace || '/' || s.pod_name
             else s.pod_name end as uid,
-        coalesce(nullif(m.workload_name, ''), nullif(s.name, ''), s.workload_uid) as name,
+        coalesce(nullif(m.workload_name, ''), {OWN_NAME}, s.workload_uid) as name,
         coalesce(nullif(m.workload_namespace, ''), nullif(m.namespace, ''), s.namespace) as namespace,
         s.pod_uid, s.pod_name, s.rows, s.last_iteration, s.first_seen_us, s.last_seen_us
     from {subjects} s left join lateral (
@@ -92,7 +102,7 @@ _WORKLOAD_LIKE = " or ".join(
 )
 # Subjects that may be shown as something like it: a net rather too wide than too narrow, cast over plain columns.
 _CANDIDATES = f"""
-    (select id from lens_subject where {_ANYTHING_LIKE} limit %(most)s)
+    (select id from lens_subject where ({_ANYTHING_LIKE}) and {WITHOUT_MEASURED} limit %(most)s)
     union
     (select subject_id from (select distinct workload_uid from lens_membership where {_WORKLOAD_LIKE}) m
         cross join lateral (select subject_id from lens_name where uid = m.workload_uid offset 0) named
@@ -178,7 +188,7 @@ async def search_names(connection: Connection, text: str) -> Search:
     found = await connection.execute(_CANDIDATES.encode(), {**parameters, "most": COUNTED_SUBJECTS + 1})
     ids = [subject for (subject,) in await found.fetchall()]
     if len(ids) > COUNTED_SUBJECTS:
-        return Search(parameters, "lens_subject", _LIKE)
+        return Search(parameters, f"(select * from lens_subject where {WITHOUT_MEASURED})", _LIKE)
     return Search({**parameters, "ids": ids}, _CHOSEN, _LIKE)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from lens_core import Batch, Detection, Diagnosis, Event, Evidence, Origin, Pod, Record, StepMetrics
+from lens_core import Batch, Detection, Diagnosis, Event, Evidence, Measurement, Origin, Pod, Record, StepMetrics
 
 from .facts import diagnosis_problem
 from .grouping import (
@@ -20,6 +20,7 @@ from .grouping import (
     stream_key,
     subject_of,
 )
+from .measuring import rows_of_measurements
 
 KNOWN_SOURCES = frozenset({"wandb", "log", "tensorflow"})
 
@@ -49,13 +50,20 @@ def sort_batch(batch: Batch, skip: int, cluster: str, history_limit: int, names:
     """The batch without its first `skip` records; pure but for the cache of names."""
     indexed = list(enumerate(batch.records))[skip:]
     rows = [(index, record) for index, record in indexed if type(record) is StepMetrics]
-    sorted_ = Sorted(group(rows, cluster, history_limit, names))
+    measured = rows_of_measurements((index, record) for index, record in indexed if type(record) is Measurement)
+    made = [(place, row) for place, (_, row) in enumerate(measured, len(batch.records))]
+    sorted_ = Sorted(group([*rows, *made] if made else rows, cluster, history_limit, names))
     rejected = sorted_.rows.rejected
+    for (place, _), (indexes, _) in zip(made, measured, strict=True):
+        if (reason := rejected.pop(place, None)) is not None:
+            rejected.update(dict.fromkeys(indexes, reason))
     saved = [row for index, row in rows if index not in rejected] if rejected else [row for _, row in rows]
     sorted_.saved.update(map(source_label, saved))
     sorted_.wandb_points = sum([len(row.values) for row in saved if row.data_source == "wandb"])
     for index, record in indexed:
-        if type(record) is not StepMetrics:
+        if type(record) is Measurement:
+            sorted_.filtered += record.value is None
+        elif type(record) is not StepMetrics:
             _sort_fact(index, record, sorted_, cluster)
     return sorted_
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from lens_core import PointQuery
 from lens_core.plugin_api.store import metric_name
 
-from .echoes import left_out
+from .echoes import LeftOut, preference_of
 from .identity import Connection
 from .text import metric_key
 
@@ -21,7 +21,7 @@ ORDER = attrgetter("run_id", "attempt", "data_source", "rank", "id")
 _STREAM = (
     "s.id, s.data_source, s.run_id, s.attempt, s.rank, s.own_iterations, s.blocked_step, s.blocked_rows, s.rows,"
     " coalesce(s.first_iteration, 0), coalesce(s.last_iteration, 0), coalesce(s.last_seen_us, 0), s.pod_uid,"
-    " s.pod_name"
+    " s.pod_name, s.overwritten"
 )
 _ASKED = (
     "s.subject_id in (select subject_id from lens_name where uid = any(%(uids)s))"
@@ -53,6 +53,7 @@ class Stream(NamedTuple):
     last_seen_us: int
     pod_uid: str
     pod_name: str
+    overwritten: bool
     points: int
 
 
@@ -119,30 +120,48 @@ def window_of(query: PointQuery) -> Window:
     )
 
 
-async def streams_by_metric(connection: Connection, query: PointQuery) -> list[tuple[str, list[Stream]]]:
-    """The stored names of the wanted metrics in the order of their own names, and the streams that have them."""
+async def streams_by_metric(
+    connection: Connection, query: PointQuery, hidden: LeftOut, among: Sequence[int] | None = None
+) -> list[tuple[str, list[Stream]]]:
+    """The stored names of the wanted metrics in the order of their own names, and the streams that have them.
+
+    A metric that is named is answered, if only by a source that is left out. `among`: the streams that are asked for,
+    where summaries over ranks answer for the others.
+    """
     wanted = None if query.metrics is None else sorted({metric_key(name) for name in query.metrics})
     cursor = await connection.execute(
         f"select c.metric, {_STREAM}, c.points from lens_stream s join lens_catalogue c on s.id = c.stream_id"
-        f" where {_ASKED} and (%(metrics)s::text[] is null or c.metric = any(%(metrics)s))".encode(),
-        _filter(query, wanted),
+        f" where {_ASKED} and (%(metrics)s::text[] is null or c.metric = any(%(metrics)s))"
+        f"{'' if among is None else ' and s.id = any(%(among)s)'}".encode(),
+        {**_filter(query, wanted), "among": among},
     )
     found: dict[str, list[Stream]] = defaultdict(list)
-    hidden = await left_out(connection, query)
+    repeated: dict[str, list[Stream]] = defaultdict(list)
     for metric, *stream in await cursor.fetchall():
-        if not hidden.holds(stream[0], metric):
-            found[metric].append(Stream(*stream))
+        (repeated if hidden.holds(stream[0], metric) else found)[metric].append(Stream(*stream))
+    if wanted is not None and among is None:
+        for metric in repeated.keys() - found.keys():
+            source = min((stream.data_source for stream in repeated[metric]), key=preference_of)
+            found[metric] = [stream for stream in repeated[metric] if stream.data_source == source]
     return [(metric, sorted(found[metric], key=ORDER)) for metric in sorted(found, key=metric_name)]
 
 
-async def all_streams(connection: Connection, query: PointQuery) -> list[Stream]:
+async def all_streams(connection: Connection, query: PointQuery, hidden: LeftOut) -> list[Stream]:
     """The streams of a query, each with its number of rows."""
     cursor = await connection.execute(
         f"select {_STREAM}, s.rows from lens_stream s where s.rows > 0 and {_ASKED}".encode(), _filter(query, None)
     )
     found = [Stream(*row) for row in await cursor.fetchall()]
-    hidden = (await left_out(connection, query)).streams
-    return sorted((stream for stream in found if stream.id not in hidden), key=ORDER)
+    return sorted((stream for stream in found if stream.id not in hidden.streams), key=ORDER)
+
+
+async def workloads_of_streams(connection: Connection, query: PointQuery) -> dict[int, str]:
+    """The uid under which a query asks for each of its streams."""
+    cursor = await connection.execute(
+        "select s.id, n.uid from lens_stream s join lens_name n on n.subject_id = s.subject_id where n.uid = any(%s)",
+        [[query.workload_uid, *query.others]],
+    )
+    return {int(stream_id): str(uid) for stream_id, uid in await cursor.fetchall()}
 
 
 async def headers(connection: Connection, stream_ids: Sequence[int], window: Window) -> dict[int, list[Header]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -112,3 +112,8 @@ def microseconds(seconds: float | None) -> int | None:
     if seconds is None or not _FIRST_SECOND <= seconds < _LAST_SECOND:
         return None
     return round(seconds * _MICROSECONDS)
+
+
+def array_of_numbers(numbers: Iterable[float | None]) -> str:
+    """Numbers as PostgreSQL writes an array of them, which is made in a tenth of the time of a list's adaptation."""
+    return "{" + repr(list(numbers))[1:-1].replace("None", "NULL") + "}"

@@ -195,8 +195,7 @@ def _plan(by_id: RowsById, existing: _Existing, last_steps: _Steps, now_us: int,
         last = last_steps[stream_id]
         old = {step for step in rows if (stream_id, step) in existing} if existing else set()
         fresh = [(step, row) for step, row in rows.items() if step not in old]
-        if last is not None:
-            change.late_steps += [step for step, _ in fresh if step <= last]
+        change.note_new_steps([step for step, _ in fresh], last)
         plan.fresh.append(Fresh(stream_id, key, fresh, change))
         for step in old:
             stored = stored_row(existing[stream_id, step])
@@ -227,7 +226,14 @@ def _merged(
     time_us = now_us if columns.event_time_us is None else columns.event_time_us
     change.changed_rows += 1
     change.saw(row_step, columns.iteration, time_us, columns.updated_us or time_us)
-    change.points.update(name for name in columns.metrics if name not in stored.metrics)
+    before, after = (row_step if one.iteration is None else one.iteration for one in (stored, columns))
+    gone = {n: v for n, v in stored.metrics.items() if before != after or repr(columns.metrics[n]) != repr(v)}
+    new = {name: value for name, value in columns.metrics.items() if name in gone or name not in stored.metrics}
+    change.note_metrics([new], [time_us], [after])
+    change.points.subtract(list(gone))  # as many as before, with other values
+    change.overwritten.append((before, gone))
+    has_moved = columns.event_time_us is None or columns.event_time_us != stored.event_time_us
+    change.unsure.update(columns.metrics if has_moved else gone)
     return Update(stream_id, row_step, encoded)
 
 

@@ -104,7 +104,6 @@ class LatestValues:
     def snapshot(self, wall_time: float) -> Snapshot:
         """Return a snapshot for `restore_snapshot`. May be called in a thread of its own."""
         now = self._clock()
-        self.renewed = False
         held = [*self._held.items()]
         return Snapshot(
             wall_time,
@@ -131,6 +130,17 @@ class LatestValues:
         self._metrics.federate_series.set(len(self._held))
         points = [held.point for held in self._held.values()]
         return sorted(points, key=lambda point: (point.series.name, point.series.fields))
+
+
+def merge_snapshots(points: Sequence[Point], snapshots: Sequence[Snapshot]) -> list[Point]:
+    """These points and those of other daemons, by name: of each series the newest, because series change owners."""
+    newest = {point.slot: point for point in points}
+    for snapshot in snapshots:
+        for kept in snapshot.values:
+            known = newest.get(kept.slot)
+            if known is None or known.stamp < kept.stamp:
+                newest[kept.slot] = Point(Series.from_labels(kept.labels), float(kept.value), kept.stamp, kept.slot)
+    return sorted(newest.values(), key=lambda point: (point.series.name, point.series.fields))
 
 
 def exposition(points: Sequence[Point], selected: Selector | None = None) -> bytes:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from lens_core import (
     Answer,
     Batch,
@@ -30,13 +32,13 @@ from lens_core import (
 from lens_core.plugin_api.protobuf import WireError
 
 from .delivering import Outcome, Shard, TryAgain
-from .latest import TEXT_FORMAT, LatestValues, PrometheusMetrics, Snapshot, exposition
+from .latest import TEXT_FORMAT, LatestValues, PrometheusMetrics, Snapshot, exposition, merge_snapshots
 from .messages import Outgoing, Packed, divide, pack_message, packed_record
 from .posting import address_of
 from .refusals import OWN, rejected
-from .selectors import any_of
+from .selectors import Selector, any_of
 from .settings import FederateQuery, PrometheusSettings
-from .training import TrainingSeries, time_series
+from .training import Point, TrainingSeries, time_series
 
 # So old the values that a daemon shows after a crash may be.
 KEEP_SECONDS = 30.0
@@ -56,6 +58,12 @@ class _Progress:
         self.place = (start, end)
         self.settled: dict[tuple[int, int], Outcome] = {}
         self.broken: dict[int, str] = {}
+
+
+def _make_text(points: Sequence[Point], others: Sequence[bytes], selected: Selector | None) -> bytes:
+    """The exposition of these points and of the snapshots of other daemons."""
+    snapshots = [msgspec.msgpack.decode(body, type=Snapshot) for body in others]
+    return exposition(merge_snapshots(points, snapshots) if snapshots else points, selected)
 
 
 class Prometheus(Sink):
@@ -89,6 +97,7 @@ class Prometheus(Sink):
         """Take up the latest values that were held before; keep them from time to time from now on."""
         if not self.settings.federate:
             return
+        self.context.siblings.answer_siblings(self._answer_latest)
         try:
             snapshot = await asyncio.to_thread(load_state, self._snapshot_path, Snapshot)
             self._latest.restore_snapshot(snapshot, time.time())
@@ -118,6 +127,7 @@ class Prometheus(Sink):
                     self.context.logger.warning("Could not save the latest values. error=%s", error)
 
     def _save_snapshot(self) -> None:
+        self._latest.renewed = False
         save_state(self._snapshot_path, self._latest.snapshot(time.time()))
 
     async def check(self) -> None:
@@ -152,9 +162,17 @@ class Prometheus(Sink):
         """The latest training values for a scraper; `match[]` chooses."""
         wanted = [value for name, value in request.parameters if name == "match[]"]
         selected = any_of(wanted) if wanted else None
+        answers = await self.context.siblings.ask_siblings()
         # In a thread, because fifty thousand lines take a while.
-        text = await asyncio.to_thread(exposition, self._latest.held_points(), selected)
+        text = await asyncio.to_thread(_make_text, self._latest.held_points(), [*answers.found.values()], selected)
+        if answers.silent:
+            text += f"# Series are missing of daemons that do not answer: {', '.join(answers.silent)}\n".encode()
         return Reply(body=text, headers={"Content-Type": TEXT_FORMAT})
+
+    async def _answer_latest(self, question: bytes) -> bytes:
+        """The latest values that are held here, for the /federate of another daemon of the cluster."""
+        self._latest.held_points()  # without those that are too old
+        return await asyncio.to_thread(lambda: msgspec.msgpack.encode(self._latest.snapshot(time.time())))
 
     async def send(self, batch: Batch) -> Answer:
         """Deliver each record as a request of its own, the training rows as one; see `Shard.deliver`."""

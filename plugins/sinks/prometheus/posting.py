@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
 import httptools
+
+from lens_core.plugin_api.tls import client_context
 
 MAX_ANSWER_BYTES = 64 * 1024
 
@@ -120,7 +121,7 @@ class Poster:
     def __init__(self, address: Address, headers: Mapping[str, str], timeout_seconds: float, ca_file: str = "") -> None:
         self._address = address
         self._timeout_seconds = timeout_seconds
-        self._tls = ssl.create_default_context(cafile=ca_file or None) if address.tls else None
+        self._tls = client_context(ca_file) if address.tls else None
         fixed = {"Host": address.authority, **headers}
         lines = [f"POST {address.target} HTTP/1.1", *(f"{name}: {value}" for name, value in fixed.items())]
         if any(letter in line for line in lines for letter in "\r\n"):

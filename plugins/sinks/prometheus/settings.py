@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from lens_core import Secret
+from lens_core.plugin_api.tls import require_files
 from lens_core.plugin_api.urls import separate_login
 
 _Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]")]
@@ -51,8 +51,7 @@ class PrometheusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     def __post_init__(self) -> None:
         if self.url is not None:
             separate_login(self)
-        if self.ca_file and not Path(self.ca_file).is_file():
-            raise ValueError("ca_file: there is no such file; correct the path")
+        require_files(self, "ca_file")
 
 
 class FederateQuery(msgspec.Struct, frozen=True):

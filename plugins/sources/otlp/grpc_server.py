@@ -9,7 +9,7 @@ from typing import Any
 
 from lens_core import LensError, Overloaded, RequestError, Secret
 
-from ..grpc_listener import GrpcListener, Method
+from ..grpc_listener import GrpcListener, GrpcTls, Method
 from .answers import encode_status, retry_seconds, status_code
 
 Export = Callable[[str, bytes], Awaitable[bytes]]
@@ -28,7 +28,13 @@ class OtlpGrpcServer:
     """Answers Export of the three services; `export` gets the signal and the message."""
 
     def __init__(
-        self, address: str, export: Export, token: Secret | None, max_body_bytes: int, logger: logging.Logger
+        self,
+        address: str,
+        export: Export,
+        token: Secret | None,
+        max_body_bytes: int,
+        logger: logging.Logger,
+        tls: GrpcTls | None = None,
     ) -> None:
         self._export = export
         self._logger = logger
@@ -37,7 +43,7 @@ class OtlpGrpcServer:
         self._in_flight = 0
         services = {service: {"Export": self._method(signal)} for signal, service in SERVICES.items()}
         self._listener = GrpcListener(
-            address, services, max_message_bytes=max_body_bytes, extra="otlp-grpc", setting="grpc_listen"
+            address, services, max_message_bytes=max_body_bytes, extra="otlp-grpc", setting="grpc_listen", tls=tls
         )
 
     @property

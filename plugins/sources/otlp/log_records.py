@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from lens_core import LogLine, Origin, Record
+from lens_core import Event, LogLine, Origin, Record
 
 from ..log_batches import LineBatch
 from ..log_entries import Entry, EntryConverter
@@ -55,7 +55,7 @@ class LogRecords:
             if turns.is_over():
                 yield
 
-    def _lines_of(self, records: Any, raw: bytes) -> Iterator[tuple[int, LogLine | str]]:
+    def _lines_of(self, records: Any, raw: bytes) -> Iterator[tuple[int, LogLine | Event | str]]:
         try:
             resource, converter = self._converter_of(raw)
         except BadValue as error:

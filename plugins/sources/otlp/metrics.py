@@ -13,6 +13,7 @@ from lens_core import Directory, SeriesBatch, StepMetrics
 from lens_core.plugin_api.protobuf import delimited, numeric
 
 from ..remote_write.histograms import STALE_NAN
+from .exemplars import Exemplar, encode_exemplars, exemplars_by_bucket, read_exemplars
 from .histograms import Part, classic_samples, encode_native, summary_samples
 from .label_sets import Entry, LabelSetTable, Refused, Scope, Stream
 from .resources import MAX_RANK, RANK_KEYS
@@ -43,7 +44,7 @@ class Converted:
         self.stamps: dict[int, bytes] = {}
         self.rows = RowBuilder()
         self.turns = Turns()
-        self.received = self.series = self.samples = self.histograms = self.attached = 0
+        self.received = self.series = self.samples = self.histograms = self.exemplars = self.attached = 0
         self.refused: Counter[str] = Counter()
         self.messages: list[str] = []
 
@@ -72,9 +73,16 @@ class Converted:
         self.samples += 1
         self.attached += entry.pod is not None
 
-    def append_histogram(self, entry: Entry, message: bytes) -> None:
+    def append_sample_with_exemplars(self, entry: Entry, raw: bytes, stamp: bytes, exemplars: bytes) -> None:
+        """Append a series of one sample and the encoded exemplars that belong to it."""
+        self.pieces.append(delimited(1, entry.labels + delimited(2, b"\x09" + raw + stamp) + exemplars))
+        self.series += 1
+        self.samples += 1
+        self.attached += entry.pod is not None
+
+    def append_histogram(self, entry: Entry, message: bytes, exemplars: bytes = b"") -> None:
         """Append a series of one native histogram."""
-        self.pieces.append(delimited(1, entry.labels + delimited(4, message)))
+        self.pieces.append(delimited(1, entry.labels + exemplars + delimited(4, message)))
         self.series += 1
         self.histograms += 1
         self.attached += entry.pod is not None
@@ -86,7 +94,12 @@ class Converted:
             return rows
         body = bytes(cramjam.snappy.compress_raw(b"".join(self.pieces)))
         batch = SeriesBatch(
-            body=body, compression="snappy", series=self.series, samples=self.samples, histograms=self.histograms
+            body=body,
+            compression="snappy",
+            series=self.series,
+            samples=self.samples,
+            histograms=self.histograms,
+            exemplars=self.exemplars,
         )
         return [batch, *rows]
 
@@ -157,7 +170,8 @@ class MetricsConverter:
         """Points of a gauge or a sum: samples, or values of rows."""
         refused: Refused | None = None
         try:
-            name_kind = "counter" if kind == "sum" and metric.sum.is_monotonic else "gauge"
+            is_counter = kind == "sum" and metric.sum.is_monotonic
+            name_kind = "counter" if is_counter else "gauge"
             if kind != "gauge":
                 _check_temporality(metric, kind)
             stream = self.table.find_stream(scope, metric.name, metric.unit, name_kind)
@@ -175,7 +189,11 @@ class MetricsConverter:
                 elif entry.epoch != epoch:
                     self.table.renew(entry)
                 raw = STALE_NAN if point.flags & _STALE else _encode_double(number_of(point))
-                into.append_sample(entry, raw, into.find_stamp(point.time_unix_nano))
+                stamp = into.find_stamp(point.time_unix_nano)
+                if is_counter and point.exemplars:
+                    into.append_sample_with_exemplars(entry, raw, stamp, encode_exemplars(_exemplars_of(point, into)))
+                else:
+                    into.append_sample(entry, raw, stamp)
             except Refused as error:
                 into.refuse(error.reason, str(error))
             except BadValue as error:
@@ -254,15 +272,23 @@ class MetricsConverter:
         for part in parts:
             stream = self.table.find_stream(scope, metric.name, metric.unit, "histogram", part.suffix)
             found.append(self.table.find_entry(stream, (key, *part.label.values()), attributes, **part.label))
-        for entry, part in zip(found, parts, strict=True):
-            into.append_sample(entry, STALE_NAN if point.flags & _STALE else _encode_double(part.value), stamp)
+        by_bucket: Mapping[int, bytes] = {}
+        if metric.WhichOneof("data") == "histogram" and point.exemplars:
+            by_bucket = exemplars_by_bucket(_exemplars_of(point, into), point.explicit_bounds)
+        for place, (entry, part) in enumerate(zip(found, parts, strict=True)):
+            raw = STALE_NAN if point.flags & _STALE else _encode_double(part.value)
+            if place in by_bucket:  # the buckets come first
+                into.append_sample_with_exemplars(entry, raw, stamp, by_bucket[place])
+            else:
+                into.append_sample(entry, raw, stamp)
 
     def _append_native(
         self, metric: Any, point: Any, attributes: Mapping[str, Any], into: Converted, scope: Scope
     ) -> None:
         stream = self.table.find_stream(scope, metric.name, metric.unit, "histogram")
         message = encode_native(point, point.time_unix_nano // _MILLISECOND, is_stale=bool(point.flags & _STALE))
-        into.append_histogram(self.table.find_entry(stream, tuple(point.attributes), attributes), message)
+        entry = self.table.find_entry(stream, tuple(point.attributes), attributes)
+        into.append_histogram(entry, message, encode_exemplars(_exemplars_of(point, into)))
 
     def _append_target_info(self, raw: bytes, into: Converted) -> None:
         """Append the series that has all attributes of a resource, to be joined by `job` and `instance`."""
@@ -288,6 +314,15 @@ def number_of(point: Any) -> float:
     if which is None:
         raise Refused("invalid", "a point has no value")
     return float(point.as_int)
+
+
+def _exemplars_of(point: Any, into: Converted) -> list[Exemplar]:
+    """The exemplars of a point, counted; none of one that says that there is no value."""
+    if not point.exemplars or point.flags & _STALE:
+        return []
+    found = read_exemplars(point.exemplars)
+    into.exemplars += len(found)
+    return found
 
 
 def _points_of(metric: Any, kind: str | None) -> Any:

@@ -49,6 +49,11 @@ def common_class(name: str) -> Any:
     return _message_class(f"common.v1.{name}")
 
 
+def metrics_class(name: str) -> Any:
+    """The class of a message of metrics that is decoded by itself: Exemplar."""
+    return _message_class(f"metrics.v1.{name}")
+
+
 @lru_cache(maxsize=64)
 def _message_class(name: str) -> Any:
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))

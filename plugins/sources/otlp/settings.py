@@ -42,9 +42,21 @@ class OtlpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     cached_series: Annotated[int, Meta(ge=0, description="label sets that are kept decoded, about 1 KiB each")] = (
         100_000
     )
-    grpc_listen: Annotated[
-        str, Meta(description="HOST:PORT for gRPC (0.0.0.0:4317), without TLS; '' for HTTP alone")
+    grpc_listen: Annotated[str, Meta(description="HOST:PORT for gRPC (0.0.0.0:4317); '' for HTTP alone")] = ""
+    grpc_tls_certificate: Annotated[
+        str,
+        Meta(description="a PEM file: the certificate and its chain, for TLS on that port; renewed ones are taken up"),
+    ] = ""
+    grpc_tls_key: Annotated[str, Meta(description="a PEM file: the key of grpc_tls_certificate")] = ""
+    grpc_client_ca_file: Annotated[
+        str, Meta(description="a PEM file: only clients with a certificate that one of these has signed are served")
     ] = ""
     grpc_token: Annotated[
         Secret | None, Meta(description="what senders over gRPC give as a bearer token; HTTP has the daemon's tokens")
     ] = None
+
+    def __post_init__(self) -> None:
+        if bool(self.grpc_tls_certificate) != bool(self.grpc_tls_key):
+            raise ValueError("grpc_tls_certificate and grpc_tls_key: one needs the other")
+        if self.grpc_client_ca_file and not self.grpc_tls_certificate:
+            raise ValueError("grpc_client_ca_file: it needs grpc_tls_certificate and grpc_tls_key")

@@ -24,6 +24,7 @@ from lens_core import (
     StepMetrics,
 )
 
+from ..grpc_listener import GrpcTls
 from ..log_batches import LineBatch
 from ..log_entries import NO_IDENTITY
 from ..log_latency import LogLatency
@@ -124,13 +125,18 @@ class Otlp(Source):
     async def start(self) -> None:
         """Load the messages, and listen for gRPC if that is wanted. Raises LensError."""
         await asyncio.to_thread(lambda: [request_class(signal) for signal in self._convert])
-        if self.settings.grpc_listen:
+        settings = self.settings
+        if settings.grpc_listen:
+            tls = None
+            if settings.grpc_tls_certificate:
+                tls = GrpcTls(settings.grpc_tls_certificate, settings.grpc_tls_key, settings.grpc_client_ca_file)
             server = OtlpGrpcServer(
-                self.settings.grpc_listen,
+                settings.grpc_listen,
                 self._export_grpc,
-                self.settings.grpc_token,
-                self.settings.max_body_bytes,
+                settings.grpc_token,
+                settings.max_body_bytes,
                 self.context.logger,
+                tls,
             )
             await server.start()
             self._grpc = server

@@ -11,6 +11,7 @@ from typing import Any
 from lens_core import Directory, Pod, workload_of
 from lens_core.plugin_api.protobuf import WireError, delimited
 
+from .device_counters import words_of_exporter
 from .finding import Keys, PodFinder
 from .forward import LabelSet, Layout, PodLabels
 from .labels import METRIC_NAME, Label, RefusedSeries, checked, make_label, read_labels
@@ -36,6 +37,8 @@ class Enricher:
         self._found: dict[Keys, Pod | None] = {}
         self._epoch = 1
         self.learn: Callable[[bytes, Layout], None] = lambda block, layout: None
+        # The words by which to look for counters of devices, of the exporters that were ever heard of.
+        self.counter_words: frozenset[bytes] = frozenset()
 
     def refresh(self) -> int:
         """Take up what the directory knows now; the epoch, a number that changes with it."""
@@ -84,6 +87,7 @@ class Enricher:
             entry.forwarded = forwarded
         name = next(label[1] for label in labels if label[0] == METRIC_NAME)
         entry.negative = self.watches(name)
+        self.counter_words |= words_of_exporter(name)
         if self._settings.copies != "none":
             self._make_copies(entry, labels, name)
         elif (layout := _layout_of(block, labels, self._finder.telling)) is not None:

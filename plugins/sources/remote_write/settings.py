@@ -45,6 +45,9 @@ class RemoteWriteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     device_labels: Annotated[
         dict[str, str], Meta(description="labels that name a device of the node, and its kind in the directory")
     ] = msgspec.field(default_factory=lambda: {**DEVICE_LABELS})
+    device_errors: Annotated[
+        bool, Meta(description="errors of GPUs among the series (DCGM's and AMD's exporters) become events of the node")
+    ] = True
     max_body_bytes: Annotated[int, Meta(ge=1024, le=2**31 - 1, description="largest body, decompressed")] = (
         32 * 1024 * 1024
     )

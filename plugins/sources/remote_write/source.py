@@ -10,9 +10,10 @@ from typing import Any
 
 import cramjam
 
-from lens_core import Context, IngestRequest, Reply, RequestError, Route, SeriesBatch, Source
+from lens_core import Context, Event, IngestRequest, Reply, RequestError, Route, SeriesBatch, Source
 from lens_core.plugin_api.protobuf import WireError, delimited
 
+from .device_counters import DeviceCounters, cut_counters
 from .drops import Drops, RemoteWriteMetrics
 from .enriching import Enricher
 from .forms import choose_form
@@ -50,9 +51,11 @@ class RemoteWrite(Source):
         self._attached, self._unattached = map(self._metrics.series.labels, ("attached", "unattached"))
         self.drops = Drops(self.settings.recent_drops, self._metrics)
         self.form, self._hot_path = choose_form()
-        enricher = Enricher(self.settings, context.directory, self._hot_path)
+        self._enricher = enricher = Enricher(self.settings, context.directory, self._hot_path)
         self._table = self._hot_path.LabelSets(enricher, self.settings.cached_series, CLEAR_SECONDS, time.monotonic)
         self._parser = GenericParser(enricher, self.drops)
+        self._counters = DeviceCounters(self.settings.node_labels) if self.settings.device_errors else None
+        self._device_errors: list[Event] = []
         self._outputs: list[Output] = []
         self._block = bytearray()
 
@@ -101,14 +104,30 @@ class RemoteWrite(Source):
                 metadata = await self._forward_parts(message, version, batch)
             for entry in metadata:
                 batch.append_series(delimited(3, entry))
+            counters = []
+            if self._counters is not None:
+                counters = cut_counters(batch.view(), self._enricher.counter_words)
             block = self._compress(batch.view())
         except WireError as error:
             raise damaged(error) from None
         finally:
             self._reuse(batch.output)
         await self._submit(batch, block, batch.received + len(metadata))
+        if self._counters is not None and counters:
+            self._device_errors += self._counters.read_events(counters)
+        if self._device_errors:
+            await self._submit_device_errors()
         self._count_samples(batch)
         return batch
+
+    async def _submit_device_errors(self) -> None:
+        """Submit errors of devices; those that are refused go with a later request, as their series show them once."""
+        events, self._device_errors = self._device_errors, []
+        try:
+            await self.gate.submit(events)
+        except BaseException:
+            self._device_errors = [*events, *self._device_errors]
+            raise
 
     def _reuse(self, output: Output) -> None:
         """Keep a buffer for the next request: memory that was just written is several times as fast as other memory."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lens_core.base.data_dir import DataDirLock, default_data_dir, read_address, running_address
+from lens_core.base.data_dir import DataDirLock, default_data_dir, other_owner, read_address, running_address
 from lens_core.base.errors import LensError
 
 
@@ -42,3 +42,10 @@ def test_a_directory_that_cannot_be_made_is_an_error_in_words(tmp_path: Path) ->
 
 def test_the_default_directory_can_be_set(tmp_path: Path) -> None:
     assert default_data_dir({"LENS_DATA_DIR": str(tmp_path)}) == tmp_path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_the_directory_of_another_user_is_named_to_root(tmp_path: Path) -> None:
+    assert other_owner(tmp_path) == other_owner(tmp_path / "none") == ""
+    os.chown(tmp_path, 12345, 23456)
+    assert "12345" in other_owner(tmp_path)

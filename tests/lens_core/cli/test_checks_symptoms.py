@@ -82,6 +82,8 @@ async def test_a_pod_that_nobody_knows(lens: LensFactory) -> None:
     assert found.state == "warning"
     (found,) = await asked(running, checks.identity, {"WORKLOAD_UID": "job"})
     assert found.state == "ok"
+    (found,) = await asked(running, checks.identity, {"SLURM_JOB_ID": "17", "SLURM_JOB_NAME": "llama"})
+    assert (found.state, "belong to the workload slurm-17" in found.text) == ("ok", True)
     await put_pod(running)
     (found,) = await asked(running, checks.identity, {"POD_NAME": "train-0"})
     assert (found.state, found.text) == ("ok", "the pod train-0 belongs to llama")

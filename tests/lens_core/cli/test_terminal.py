@@ -20,10 +20,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lens_core.base.durations import duration
 from lens_core.cli import cli
+from lens_core.cli.keys import keys_in
 from lens_core.cli.tap import line
+from lens_core.cli.top_view import SORTS, TopView
 from lens_core.cli.wording import ago, amount, bytes_text, plain, sparkline
 from tests.durations import Stopwatch
 from tests.end_to_end.running_lens import RunningLens, metrics_body, wait_for
@@ -189,6 +193,54 @@ def test_top_at_eighty_columns_cuts_no_state(lens: RunningLens) -> None:
     assert len(line.rstrip()) <= 80
 
 
+def test_keys_of_top_filter_search_and_quit(lens: RunningLens) -> None:
+    lens.post("/wandb/metrics", {**metrics_body("job", range(20)), "pod_name": ""})
+    lens.post("/wandb/metrics", {**metrics_body("another", range(20)), "pod_name": ""})
+    lens.drained()
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    command = [sys.executable, "-m", "lens_core.cli", "top", "--url", lens.url, "--interval-seconds", "60"]
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    before = termios.tcgetattr(theirs)
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env={**environment, "TERM": "xterm"}
+    ) as process:
+
+        def screen_with(text: str) -> str:
+            shown, deadline = "", time.monotonic() + 120
+            while text not in shown and select.select([ours], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                shown += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(ours, 65536).decode(errors="ignore"))
+            assert text in shown, shown
+            return shown
+
+        screen_with("sort by need")
+        os.write(ours, b"s\x1b[A")  # an arrow is no key of it, and ends nothing
+        screen_with("sort name")
+        os.write(ours, b"/job\x7fb")
+        screen_with("search: job_")
+        os.write(ours, b"\r")
+        searched = screen_with("search 'job'")
+        assert "another" not in searched.rpartition("lens top")[2]
+        os.write(ours, b"f")
+        screen_with("state failed")
+        os.write(ours, b"q")
+        assert process.wait(60) == 0
+    assert termios.tcgetattr(theirs) == before, "the terminal is as it was"
+    os.close(ours)
+    os.close(theirs)
+
+
+@given(st.text(max_size=200))
+def test_no_key_breaks_the_view_of_top(text: str) -> None:
+    view = TopView("llama", "failed,hung", "loss")
+    for key in keys_in(text):
+        if not view.press_key(key):
+            assert key in ("q", "Q", "escape")
+            view = TopView()
+        assert view.wanted["sort"] in ("", *SORTS)
+        assert "\n" not in view.footer()
+
+
 def test_top_on_a_dumb_terminal_prints_lines(lens: RunningLens) -> None:
     lens.post("/wandb/metrics", {**metrics_body("job", range(20)), "pod_name": ""})
     lens.drained()
@@ -197,11 +249,11 @@ def test_top_on_a_dumb_terminal_prints_lines(lens: RunningLens) -> None:
     assert "\x1b" not in shown
 
 
-def test_a_pipe_that_has_few_letters_gets_question_marks(lens: RunningLens) -> None:
+def test_a_pipe_that_has_few_letters_gets_other_signs(lens: RunningLens) -> None:
     command = [sys.executable, "-m", "lens_core.cli", "top", "--url", lens.url]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command, env=environment, capture_output=True, timeout=240)
-    assert b"default ? store" in done.stdout, done.stderr
+    assert b"default -> store" in done.stdout, done.stderr
 
 
 @contextmanager

@@ -6,16 +6,20 @@ import asyncio
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
+import nats
 import pytest
 from click.testing import CliRunner
+from nats.js import api
 
 from lens_core.base.errors import LensError
 from lens_core.cli import cli
 from lens_core.cluster import connection
-from lens_core.cluster.server_checks import Server, check_peers, check_servers
+from lens_core.cluster.server_checks import Server, check_peers, check_servers, check_stream
 from lens_core.config.loading import ClusterSettings, InvalidConfiguration, parse_config
 from lens_core.plugin_host.host import PluginHost
 from tests.lens_core.cluster.conftest import Daemons
@@ -29,8 +33,6 @@ DSN = "postgresql://lens@db/lens"
     ("document", "reason"),
     [
         ({}, "sinks.store: postgresql as it is set here keeps"),
-        ({"sinks": {"store": {"type": "postgresql", "dsn": DSN, "required": False}}}, "required: false is not"),
-        ({"sinks": {"store": {"type": "postgresql", "dsn": DSN, "isolate": True}}}, "isolate is not supported"),
         ({"sinks": {"rows": {"type": "jsonl", "path": "rows.jsonl"}}}, "sinks.rows: jsonl as it is set here"),
         ({"spool": {"kind": "memory"}, "sinks": {"s": {"type": "postgresql", "dsn": DSN}}}, "spool.kind: memory"),
         ({"cluster": {"nats": NATS, "replicas": 1}}, "replicas: with fewer than three"),
@@ -140,3 +142,106 @@ async def test_lens_cluster_status_of_a_daemon_alone_says_so(lens: Any) -> None:
     done = await asyncio.to_thread(CliRunner().invoke, cli, ["cluster", "status", "--url", alone.url])
     assert done.exit_code == 1
     assert "this daemon is alone" in str(done.output) + str(done.exception)
+
+
+VARZ = {
+    "server_name": "n0",
+    "version": "2.11.3",
+    "max_payload": 1 << 20,
+    "jetstream": {"config": {"sync_always": True}},
+}
+
+
+async def answer_varz(monkeypatch: pytest.MonkeyPatch, answers: list[dict[str, Any]]) -> ClusterSettings:
+    """Settings of servers whose monitoring answers that."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json=answers[int(request.url.host.removeprefix("s"))])
+
+    client = partial(httpx.AsyncClient, transport=httpx.MockTransport(answer))
+    monkeypatch.setattr("lens_core.cluster.server_checks.httpx.AsyncClient", client)
+    return ClusterSettings(nats=NATS, monitoring=[f"http://s{number}" for number in range(len(answers))])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "is_allowed"),
+    [
+        ({}, "", True),
+        ({"jetstream": {"config": {}}}, "has no JetStream", True),
+        ({"jetstream": {}}, "has no JetStream", True),
+        ({"jetstream": {"config": {"store_dir": "/js"}}}, "set jetstream { sync_interval: always }", True),
+        ({"server_name": "n0"}, "2 different servers were seen and cluster.replicas is 3", True),
+        ({"server_name": None, "jetstream": "x"}, "does not say how the server syncs", True),
+        ({"version": "2.10.22"}, "is NATS 2.10.22, and Lens needs 2.11: upgrade it", False),
+        ({"version": "2.9.0-beta.1"}, "is NATS 2.9.0-beta.1", False),
+        ({"max_payload": 65536}, "raise max_payload", False),
+    ],
+)
+async def test_each_way_to_be_unsafe_is_refused_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], reason: str, is_allowed: bool
+) -> None:
+    with monkeypatch.context() as patched:
+        answers = [{**VARZ}, {**VARZ, "server_name": "n1"}, {**VARZ, "server_name": "n2", **change}]
+        settings = await answer_varz(patched, answers)
+        if not reason:
+            assert len(await check_servers(settings)) == 3
+            return
+        with pytest.raises(LensError) as refused:
+            await check_servers(settings)
+        assert reason in str(refused.value)
+        assert ("allow_unsafe" in str(refused.value)) is is_allowed
+        if is_allowed:
+            assert await check_servers(ClusterSettings(nats=NATS, monitoring=settings.monitoring, allow_unsafe=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"storage": api.StorageType.MEMORY}, "is kept in memory"),
+        ({"max_age": 60.0}, "deletes what is older than 60 s"),
+        ({"max_msgs": 10}, "keeps 10 messages"),
+        ({"retention": api.RetentionPolicy.WORK_QUEUE}, "deletes what somebody has read"),
+        ({"discard": api.DiscardPolicy.OLD}, "deletes the oldest when it is full"),
+    ],
+)
+def test_a_stream_that_may_lose_what_it_has_is_refused(change: dict[str, Any], reason: str) -> None:
+    config = api.StreamConfig(name="lens_default", storage=api.StorageType.FILE, discard=api.DiscardPolicy.NEW)
+    check_stream(ClusterSettings(nats=NATS), config)
+    with pytest.raises(LensError, match=reason):
+        check_stream(ClusterSettings(nats=NATS), config.evolve(**change))
+    check_stream(ClusterSettings(nats=NATS, allow_unsafe=True), config.evolve(**change))
+
+
+async def test_a_stream_in_memory_that_somebody_made_before_is_refused(
+    daemons: Daemons, cluster_settings: dict[str, Any]
+) -> None:
+    name = cluster_settings["name"]
+    client = await nats.connect(cluster_settings["nats"])
+    await client.jetstream().add_stream(
+        name=f"{name}_default", subjects=[f"{name}.default.*.out.*"], storage=api.StorageType.MEMORY, num_replicas=3
+    )
+    await client.close()
+    with pytest.raises(LensError, match="is kept in memory"):
+        await daemons()
+
+
+def test_a_daemon_alone_runs_no_thread_and_no_task_of_it(tmp_path: Path) -> None:
+    code = f"""
+import asyncio, sys, threading
+from pathlib import Path
+from lens_core.testing.running import RunningLens, configured
+
+async def main():
+    lens = await RunningLens(configured(Path({str(tmp_path)!r}), (), {{}}, store=False)).started()
+    await lens.get_json("/status")
+    names = [task.get_name() for task in asyncio.all_tasks()] + [one.name for one in threading.enumerate()]
+    found = [name for name in names if any(word in name for word in ("cluster", "lease", "peer", "others", "shared"))]
+    assert not found, found
+    assert lens.daemon.tap.relay is None
+    found = [name for name in sys.modules if name.split(".")[0] == "nats" or name.startswith("lens_core.cluster")]
+    assert not found, found
+    await lens.stop()
+
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

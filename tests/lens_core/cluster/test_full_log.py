@@ -14,6 +14,9 @@ from tests.cluster_fleet import line
 from tests.lens_core.cluster.conftest import Daemons
 from tests.lens_core.cluster.test_cluster_road import row
 
+# What a daemon has dropped is counted by that daemon.
+LEASE_SECONDS = 6.0
+
 
 class Blocked(Sink):
     """Answers Retry until it is opened, then keeps the steps."""
@@ -60,9 +63,7 @@ async def test_a_full_log_is_answered_503_until_the_sink_has_caught_up(daemons: 
     assert await status_of_send(both[(step + 1) % 2], step) == 503
     Blocked.is_open = True
     await until(lambda: set(Blocked.steps) >= set(taken), "the sink gets what was taken")
-    for _ in range(200):
-        if await status_of_send(both[0], step) == 200:
-            break
+    while await status_of_send(both[0], step) != 200:
         await asyncio.sleep(0.1)
     await until(lambda: step in Blocked.steps, "the refused row, too")
     assert sorted(Blocked.steps) == [*taken, step]
@@ -84,5 +85,48 @@ async def test_lines_that_fill_the_log_are_processed_once_there_is_room(daemons:
         taken.append(step)
     assert len(taken) < 399
     Blocked.is_open = True
-    await until(lambda: len(set(Blocked.steps)) == len(taken), "every step", seconds=60)
+    await until(lambda: len(set(Blocked.steps)) == len(taken), "every step")
     assert sorted(Blocked.steps) == taken
+
+
+class Steady(Sink):
+    """Keeps the steps at once."""
+
+    name = "steady"
+    steps: ClassVar[list[int]] = []
+
+    async def send(self, batch: Batch) -> Answer:
+        Steady.steps += [record.row_step for record in batch.records if isinstance(record, StepMetrics)]
+        return Delivered()
+
+
+async def test_an_optional_sink_that_is_behind_loses_the_oldest_and_refuses_nobody(daemons: Daemons) -> None:
+    Blocked.is_open, Blocked.steps, Steady.steps = False, [], []
+    config: dict[str, Any] = {
+        "sinks": {"b": {"type": "blocked", "required": False}, "s": {"type": "steady"}},
+        "spool": {"max_bytes": 128 * 1024},
+    }
+    lens = await daemons(config, Blocked, Steady)
+    refused = 0
+    for step in range(120):
+        while (status := await status_of_send(lens, step)) == 503:
+            refused += 1
+            await asyncio.sleep(0.05)
+        assert status == 200
+    await until(lambda: len(Steady.steps) == 120, "the required sink gets all")
+    assert sorted(Steady.steps) == list(range(120))
+    Blocked.is_open = True
+    await until(lambda: 119 in Blocked.steps, "the optional sink goes on with the newest")
+
+    async def ledger() -> dict[str, Any]:
+        (pipeline,) = (await lens.get_json("/status"))["pipelines"]
+        return next(sink for sink in pipeline["sinks"] if sink["name"] == "b")
+
+    while (found := await ledger())["pending_records"]:
+        await asyncio.sleep(0.05)
+    counted = found["ledger"]
+    dropped = counted["dropped"]["spool_full"]
+    assert dropped > 0
+    assert len(set(Blocked.steps)) + dropped >= 120
+    assert counted["accepted"] + counted["recovered"] == counted["delivered"] + counted["filtered"] + dropped
+    assert set(Blocked.steps) < set(range(120))

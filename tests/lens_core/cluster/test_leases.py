@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from lens_core import Collector, Record
 from lens_core.testing import until
 from lens_core.testing.running import RunningLens
+from tests.durations import Stopwatch
 from tests.lens_core.cluster.conftest import Daemons
 from tests.lens_core.cluster.test_cluster_road import row, stored
 
@@ -29,10 +28,10 @@ def owned(daemons: Sequence[RunningLens]) -> list[int]:
 async def test_three_daemons_two_and_three_again_share_everything(daemons: Daemons) -> None:
     three = [await daemons() for _ in range(3)]
     await until(lambda: sorted(owned(three)) in ([0, 2, 2], [1, 1, 2]), "all partitions are owned")
-    began = time.monotonic()
+    watch = Stopwatch()
     await three[0].stop()
     await until(lambda: owned(three[1:]) == [2, 2], "two own all")
-    assert time.monotonic() - began < 5
+    assert watch.seconds() < 5
     await three[1].send([row(f"job-{step}", step) for step in range(30)])
     await until(lambda: len(stored(three)) == 30, "everything is delivered")
     fresh = await daemons()
@@ -46,7 +45,7 @@ class Alone(Collector):
     interval_seconds = 0.05
     running: ClassVar[int] = 0
     most: ClassVar[int] = 0
-    runs: ClassVar[Counter[int]] = Counter()
+    runs: ClassVar[list[int]] = []
 
     async def collect(self) -> Sequence[Record]:
         Alone.running += 1
@@ -55,7 +54,7 @@ class Alone(Collector):
             await asyncio.sleep(0.01)
         finally:
             Alone.running -= 1
-        Alone.runs[id(self)] += 1
+        Alone.runs.append(id(self))
         return []
 
 
@@ -64,14 +63,14 @@ async def test_a_collector_runs_on_one_daemon_at_a_time_and_goes_on_at_another(d
     Alone.runs.clear()
     config: dict[str, Any] = {"collectors": {"alone": {}}}
     three = [await daemons(config, Alone) for _ in range(3)]
-    await until(lambda: Alone.runs.total() > 5, "it runs")
-    assert len(Alone.runs) == 1
-    (first,) = Alone.runs
+    await until(lambda: len(Alone.runs) > 5, "it runs")
+    # Not those before: a lease ends early where the machine gives its holder no processor.
+    holder = Alone.runs[-1]
     for lens in three:
         assert lens.daemon.assembly is not None
-        if any(id(runner.collector) == first for runner in lens.daemon.assembly.collectors):
+        if any(id(runner.collector) == holder for runner in lens.daemon.assembly.collectors):
             await lens.stop()
-    before = Alone.runs.total()
-    await until(lambda: Alone.runs.total() > before + 5, "it goes on elsewhere")
-    assert len(Alone.runs) == 2
+    before = len(Alone.runs)
+    await until(lambda: len(Alone.runs) > before + 5, "it goes on elsewhere")
+    assert holder not in Alone.runs[before:]
     assert Alone.most == 1

@@ -7,11 +7,16 @@ import threading
 import time
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from lens_core import Collector, Measurement
+from lens_core.base.self_metrics import SelfMetrics
 from lens_core.cli import checks_symptoms
-from lens_core.daemon.loop_watch import HeldFrame, LoopHold, LoopWatch, describe_hold
+from lens_core.daemon.blame import Blame
+from lens_core.daemon.loop_watch import THRESHOLD_SECONDS, HeldFrame, LoopHold, LoopWatch, describe_hold
 from lens_core.testing import LensFactory
+from lens_core.testing.hosts import host_of
 from lens_core.testing.waiting import until
 
 
@@ -77,6 +82,32 @@ def _record_current(watch: LoopWatch, seen: list[LoopHold]) -> None:
         if (hold := watch.current()) is not None:
             seen.append(hold)
         time.sleep(0.005)
+
+
+class Waits(Collector):
+    """Has a method that holds the loop."""
+
+    name = "waits"
+
+    async def collect(self) -> list[Measurement]:
+        return []
+
+
+@given(seconds=st.floats(0.25, 20), starved=st.floats(0, 25))
+@example(seconds=0.5, starved=0.2)
+@example(seconds=10.0, starved=9.5)
+def test_a_plugin_is_blamed_for_the_time_in_which_it_had_a_processor(seconds: float, starved: float) -> None:
+    frame = HeldFrame(__file__, 1, "collect", __name__)
+    hold = LoopHold(began_at=0.0, seconds=seconds, starved_seconds=starved, stack=(frame,))
+    blame = Blame(host_of(Waits), SelfMetrics())
+    blame.record_hold(hold)
+    own = round(max(0.0, seconds - starved), 3)
+    if own < max(THRESHOLD_SECONDS, seconds / 2):
+        assert not blame.blockers()
+    else:
+        (blocker,) = blame.blockers()
+        assert blocker.seconds == blocker.longest_seconds == own
+    assert ("without a processor" in describe_hold(hold)) <= (starved >= 0.01)
 
 
 def test_a_process_that_was_stopped_is_not_blamed_on_code() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lens_core.demo.scripted import Script, right_ledger, small
+from tests.forked import run_lens
 
 
 @pytest.mark.slow("the script waits for real")
@@ -19,9 +20,7 @@ def test_the_ledger_of_the_scripted_job_is_the_right_one(tmp_path: Path) -> None
     with (tmp_path / "train.log").open("wb") as log:
         subprocess.run(command, stdout=log, stderr=log, timeout=240, check=True)
     right = right_ledger(tmp_path, script)
-    command = [sys.executable, "-m", "lens_core.cli", "goodput", "--file", str(tmp_path / "train.log"), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    [run] = json.loads(done.stdout)["runs"]
+    [run] = json.loads(run_lens("goodput", "--file", str(tmp_path / "train.log"), "--json").stdout)["runs"]
     wall = sum(right.values())
     assert run["wall_seconds"] == pytest.approx(wall, rel=0.05)
     for bucket, seconds in right.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,9 +65,11 @@ async def _events(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, Any]]:
 
 
 @asynccontextmanager
-async def running_app(folder: Path, dsn: str, **options: Any) -> AsyncIterator[QueryApp]:
+async def running_app(
+    folder: Path, dsn: str, store_options: Mapping[str, Any] | None = None, **options: Any
+) -> AsyncIterator[QueryApp]:
     """An application of its own on a free port."""
-    async with running_store(folder, dsn) as store:
+    async with running_store(folder, dsn, **(store_options or {})) as store:
         state = ApiState(
             metrics=SelfMetrics(),
             tokens=TokenStore(folder / "tokens.json"),

@@ -247,7 +247,7 @@ async def test_rank_pod_and_tags_beside_each_point(asked: QueryApp, blocks: bool
 
 async def test_points_that_ranks_share_have_neither_rank_nor_pod(asked: QueryApp) -> None:
     await asked.spool.deliver(row(1), row(1, data_source="log"))
-    log, own = await asked.data(fields="rank,pod_name,pod_uid")
+    log, own = await asked.data(fields="rank,pod_name,pod_uid", data_source="log,wandb")
     assert (log["rank"], log["pod_name"], log["pod_uid"]) == (None, "", "")
     assert (own["rank"], own["pod_name"], own["pod_uid"]) == (None, "trainer-0", "pod-uid-1")
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lens_core.http.buckets import Buckets, CurveBuckets, MovingAverage
+from lens_core.http.buckets import Buckets, CurveBuckets, MovingAverage, percentile
 
 VALUES = st.one_of(
     st.floats(allow_nan=True, allow_infinity=True), st.sampled_from([0.0, 1e-4, math.nan, 1e308, -1e308])
@@ -112,3 +112,23 @@ def test_rare_spikes_in_a_long_run_do_not_lift_what_is_smoothed() -> None:
     figures = curve.figures()
     assert [figures["p2"], figures["p98"]] == pytest.approx(np.percentile(finite, [2, 98]).tolist())
     assert figures["p98"] < 2.0 < figures["max"]
+
+
+@given(
+    st.integers(20_001, 60_000),
+    st.floats(0, 1),
+    st.sampled_from(["random", "rising", "falling", "constant", "steps", "periodic", "huge"]),
+)
+def test_percentiles_of_many_values_are_those_of_all_of_them(count: int, share: float, shape: str) -> None:
+    places = np.arange(count)
+    values = {
+        "random": np.random.default_rng(count).normal(size=count),
+        "rising": places.astype(float),
+        "falling": -places.astype(float),
+        "constant": np.full(count, 0.1),
+        "steps": (places // 1000 % 3).astype(float),
+        "periodic": (places % (count // 4_000) == 0).astype(float),  # as the sample of it is taken
+        "huge": np.where(places % 2, 1e300, -1e300),
+    }[shape]
+    expected = np.percentile(values, 100 * share)
+    assert percentile(values, share) == pytest.approx(expected, rel=1e-9, abs=1e-9 * abs(values).max())

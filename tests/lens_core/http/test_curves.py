@@ -83,10 +83,23 @@ async def test_sources_and_attempts_are_curves_of_their_own(asked: QueryApp) -> 
         for attempt in (1, 2):
             rows = [row(step, values={"loss": float(attempt)}, attempt=attempt) for step in range(30)]
             await asked.spool.deliver(*[replace(one, data_source=source) for one in rows])
-    answer = await asked.json(DATA, metrics="loss", buckets=10)
+    answer = await asked.json(DATA, metrics="loss", buckets=10, data_source="wandb,log")
     curves = [(one["data_source"], one["attempt"], one["count"], one["p98"]) for one in answer["series"]]
     assert sorted(curves) == [("log", 1, 30, 1.0), ("log", 2, 30, 2.0), ("wandb", 1, 30, 1.0), ("wandb", 2, 30, 2.0)]
     assert len(answer["data"]) <= 40
+
+
+@pytest.mark.parametrize("more", [{"buckets": 10}, {"max_points": 10}, {}, {"group_by": "rank"}])
+async def test_what_several_trackers_repeat_is_answered_once(asked: QueryApp, more: dict[str, Any]) -> None:
+    for source in ("mlflow", "wandb", "tensorflow"):
+        rows = [row(step, values={"loss": 1.0}, echo_of="transformers") for step in range(30)]
+        await asked.spool.deliver(*[replace(one, data_source=source, run_id=source) for one in rows])
+    answer = await asked.json(DATA, metrics="loss", **more)
+    assert {point["data_source"] for point in answer["data"]} == {"wandb"}
+    assert {one["data_source"] for one in answer.get("series", ())} <= {"wandb"}
+    assert answer["echoes"] == [
+        {"echo_of": "transformers", "data_source": "wandb", "left_out": ["mlflow", "tensorflow"]}
+    ]
 
 
 @pytest.mark.parametrize(

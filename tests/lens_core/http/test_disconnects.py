@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,9 +22,12 @@ from starlette.routing import Route
 from lens_core.http.disconnects import CancelOnDisconnect
 from lens_core.http.server import HttpServer, bind
 from lens_core.testing.waiting import until
-from tests.lens_core.http.query_app import QueryApp
+from tests.durations import Stopwatch
+from tests.lens_core.http.query_app import QueryApp, running_app
 from tests.plugins.sinks.postgresql.support import row
 
+# How soon a statement ends with its client: long before any time limit of the store would end it.
+ENDS_SECONDS = 5.0
 UID = "/api/v1/workloads/workload-1"
 READING = [
     "/api/v1/workloads",
@@ -85,6 +89,13 @@ class Server:
 
 
 @pytest.fixture
+async def asked(tmp_path: Path, postgres_dsn: str) -> AsyncIterator[QueryApp]:
+    """Without the making of blocks, whose statements would wait for the locks, too."""
+    async with running_app(tmp_path, postgres_dsn, store_options={"blocks": False}) as app:
+        yield app
+
+
+@pytest.fixture
 def server(postgres_dsn: str) -> Any:
     with contextlib.closing(Server(postgres_dsn)) as found:
         yield found
@@ -114,7 +125,9 @@ async def test_a_statement_ends_with_its_client(asked: QueryApp, server: Server,
     other = asyncio.create_task(asked.data())
     await until(lambda: len(server.active() - before) == 2, "another client's statement runs")
     client.close()
-    await until(lambda: statement not in server.active(), "the statement of the closed client has ended", seconds=5.0)
+    watch = Stopwatch()
+    await until(lambda: statement not in server.active(), "the statement of the closed client has ended")
+    assert watch.seconds() < ENDS_SECONDS
     assert len(server.active() - before) == 1
     assert not other.done()
     server.unlock_tables()
@@ -133,7 +146,9 @@ async def test_an_export_that_is_removed_ends_its_statement(asked: QueryApp, ser
     made = await asked.client.post("/api/v1/exports", json={"workload_uid": "workload-1"})
     await until(lambda: bool(server.active() - before), "the export's statement runs")
     assert (await asked.client.delete(made.json()["url"])).status_code == 204
-    await until(lambda: not server.active() - before, "the statement has ended", seconds=5.0)
+    watch = Stopwatch()
+    await until(lambda: not server.active() - before, "the statement has ended")
+    assert watch.seconds() < ENDS_SECONDS
     server.unlock_tables()
     assert len(await asked.data()) == 10
 
@@ -152,9 +167,12 @@ async def test_a_statement_in_the_middle_of_an_answer_ends_with_its_client(asked
     await http.start()
     before = server.active()
     async with httpx.AsyncClient() as client, client.stream("GET", http.url) as answer:
-        assert await anext(answer.aiter_raw()) == b"first"
+        raw = answer.aiter_raw()  # held: when it goes, the client closes
+        assert await anext(raw) == b"first"
         await until(lambda: bool(server.active() - before), "the statement runs")
-    await until(lambda: not server.active() - before, "the statement has ended", seconds=5.0)
+    watch = Stopwatch()
+    await until(lambda: not server.active() - before, "the statement has ended")
+    assert watch.seconds() < ENDS_SECONDS
     assert len(await asked.data()) == 0
     assert not asked.store._database._readers._pool.get_stats().get("returns_bad", 0)
     await http.stop(1.0)

@@ -16,8 +16,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from lens_core import PointColumns
-from lens_core.http import exports
-from lens_core.http.exports import ExportJobs
+from lens_core.http import export_jobs, export_requests
+from lens_core.http.export_jobs import ExportJobs
+from lens_core.http.export_requests import ExportRequest, ExportRequests
 from lens_core.http.point_xlsx import COLUMNS, workbook
 from tests.lens_core.http.query_app import QueryApp
 from tests.plugins.sinks.postgresql.support import row
@@ -37,6 +38,9 @@ async def exported(asked: QueryApp, **wanted: Any) -> tuple[dict[str, Any], byte
     assert file.status_code == 200
     assert len(file.content) == state["bytes"]
     return state, file.content
+
+
+WANTED = b'{"workload_uid": "workload-1", "metrics": "loss"}'
 
 
 async def fill(asked: QueryApp) -> None:
@@ -128,6 +132,37 @@ async def test_another_process_knows_them_and_forgets_old_ones(
     state, content = await exported(asked)
     again = ExportJobs(tmp_path / "exports")
     assert again.file(again.get_export(state["id"])).read_bytes() == content
-    monkeypatch.setattr(exports, "KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(export_jobs, "KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(export_requests, "KEPT_SECONDS", -1.0)
     assert again.all() == []
+    assert ExportRequests(tmp_path / "exports").get_request(state["id"]) is None
     assert list((tmp_path / "exports").iterdir()) == []
+
+
+async def test_an_export_that_a_process_had_not_finished_is_made_by_the_next(asked: QueryApp, tmp_path: Path) -> None:
+    await fill(asked)
+    request = ExportRequest(
+        id="abc", workload_uid="workload-1", format="csv", created=int(time.time() * 1000), wanted=WANTED
+    )
+    ExportRequests(tmp_path / "exports").keep_request(request)
+    ends = time.monotonic() + 240
+    while (state := (await asked.client.get("/api/v1/exports/abc")).json())["state"] != "done":
+        assert state["state"] in ("waiting", "running"), state
+        assert time.monotonic() < ends
+        await asyncio.sleep(0.02)
+    assert (state["points"], state["created"]) == (3, request.created)
+
+
+def test_requests_are_kept_within_bytes_the_newest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_requests, "MOST_REQUEST_BYTES", 3 * len(WANTED))
+    requests = ExportRequests(tmp_path)
+    now = int(time.time() * 1000)
+    for number in range(5):
+        requests.keep_request(
+            ExportRequest(id=f"r{number}", workload_uid="w", format="csv", created=now + number, wanted=WANTED)
+        )
+    (tmp_path / "r3.request").write_bytes(b"{damaged")
+    for known in (requests, ExportRequests(tmp_path)):
+        assert known.get_request("r1") is None
+        assert known.get_request("r4") is not None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r2.request", "r3.request", "r4.request"]

@@ -60,7 +60,8 @@ async def test_several_sources_at_once(asked: QueryApp) -> None:
         "wandb,log": {"wandb", "log"},
         " log , tensorflow,nothing": {"log", "tensorflow"},
         "log": {"log"},
-        ",": {"wandb", "log", "tensorflow"},
+        "log,wandb,tensorflow": {"wandb", "log", "tensorflow"},
+        ",": {"wandb", "tensorflow"},  # the log says the same
         "nothing,neither": set(),
     }.items():
         found = await asked.data(data_source=text)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lens_core import Evidence
+from lens_core import Event, Evidence
 from lens_core.http.run_table import Condition, RunRow
 from tests.lens_core.http.query_app import QueryApp
 from tests.plugins.sinks.postgresql.support import ORIGIN, row
@@ -47,6 +47,15 @@ async def test_a_row_has_all_that_a_run_is_compared_by(asked: QueryApp) -> None:
     assert (first["state"], first["last_iteration"], first["rows"], first["attempts"]) == ("silent", 2, 3, 1)
     assert (await asked.json("/runs", search="nothing-like-it"))["runs"] == []
     assert len((await asked.json("/runs"))["runs"]) == 12
+
+
+async def test_a_stall_that_names_no_run_is_of_those_that_logged_until_then(asked: QueryApp) -> None:
+    for run, begin in (("early", 0.0), ("left", 1000.0), ("right", 1000.5)):
+        rows = [row(step, run_id=run, event_time=1.7e9 + begin + step) for step in range(5)]
+        await asked.spool.deliver(*rows)
+    await asked.spool.deliver(Event(origin=ORIGIN, type="stalled", event_time=1.7e9 + 1100, data_source="analyzer"))
+    found = (await asked.json("/runs", uid="workload-1"))["runs"]
+    assert {run["run_id"]: run["state"] for run in found} == {"early": "silent", "left": "stalled", "right": "stalled"}
 
 
 async def test_filters_order_groups_and_pages(asked: QueryApp) -> None:

@@ -12,6 +12,7 @@ import pytest
 import uvloop
 from starlette.applications import Starlette
 
+from lens_core.base.errors import LensError
 from lens_core.base.process import FEW_FILES, allow_many_files
 from lens_core.http.server import HttpServer, bind
 
@@ -40,6 +41,21 @@ def test_hundreds_of_connections_are_taken_in_a_few_rounds_of_the_loop(
     run: Callable[[Coroutine[Any, Any, int]], int],
 ) -> None:
     assert run(_rounds_until_all_are_in()) < KNOCKING // 20
+
+
+async def test_an_address_is_taken_from_when_it_is_bound() -> None:
+    """Linux lets two sockets have one port until one of them listens; a daemon does seconds after it has bound."""
+    listener = bind("127.0.0.1:0")
+    port = listener.getsockname()[1]
+    with pytest.raises(LensError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+        bind(f"127.0.0.1:{port}")
+    server = HttpServer(listener, Starlette())
+    await server.start()
+    with socket.create_connection(("127.0.0.1", port)) as outside:
+        await server.stop(5.0)  # the server closes first: its side of the connection lingers
+        assert outside.recv(1) == b""
+    listener.close()
+    bind(f"127.0.0.1:{port}").close()
 
 
 async def test_an_answer_is_not_held_until_the_client_confirms_its_first_part() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+import msgspec
+
 from lens_core import Event
 from tests.lens_core.http.query_app import QueryApp
 from tests.plugins.sinks.postgresql.support import ORIGIN, row
@@ -45,6 +47,16 @@ async def test_rows_of_the_past_come_again_and_are_told(asked: QueryApp) -> None
         _, data = await asyncio.wait_for(anext(events), 240)
         assert 42.0 in [p["value"] for p in data["points"]]
         assert (await asyncio.wait_for(anext(events), 240))[0] == "changed"
+
+
+async def test_rows_that_are_left_out_are_counted(asked: QueryApp) -> None:
+    async with asked.stream() as events:
+        await anext(events)
+        ranks = (msgspec.structs.replace(ORIGIN, rank=rank) for rank in range(600))
+        await asked.spool.deliver(*(row(0, origin=of_rank) for of_rank in ranks))
+        name, data = await asyncio.wait_for(anext(events), 240)
+        assert (name, len(data["points"])) == ("points", 500)
+        assert await asyncio.wait_for(anext(events), 240) == ("left_out", {"rows": 100})
 
 
 async def test_events_come_too(asked: QueryApp) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lens_core import Event
+from lens_core import Event, Evidence
 from lens_core.model.records import Origin
 from tests.lens_core.http.query_app import QueryApp
 from tests.plugins.sinks.postgresql.support import row
@@ -88,3 +88,37 @@ async def test_what_nobody_knows_is_refused(asked: QueryApp, parameters: dict[st
     response = await asked.get("/overview", **parameters)
     assert response.status_code == 400
     assert words in response.json()["message"]
+
+
+async def test_groups_come_in_the_order_of_their_first_line_and_in_pages(asked: QueryApp) -> None:
+    await fill(asked)
+    configs = {
+        "crashed": {"lr": 0.1, "opt": {"name": "a"}},
+        "fine": {"lr": 0.1, "opt": {"name": "b"}},
+        "done": {"lr": 1},
+    }
+    for uid, config in configs.items():
+        facts = {"wandb": {"project": "p" if uid != "done" else "q", "config": config}}
+        await asked.spool.deliver(Evidence(origin=Origin(workload_uid=uid), source="wandb", facts=facts))
+    whole = await asked.json("/overview", group="config.lr", sort="name")
+    assert [(one["value"], one["count"]) for one in whole["groups"]] == [(0.1, 2), (1, 1), (None, 4)]
+    assert whole["groups"][0]["counts"] == {"failed": 1, "running": 1}
+    placed = [(line["group"], line["workload_uid"]) for line in whole["workloads"]]
+    assert placed[:3] == [(0.1, "crashed"), (0.1, "fine"), (1, "done")]
+    paged: list[tuple[Any, str]] = []
+    cursor = ""
+    while len(paged) < 8:
+        page = await asked.json("/overview", group="config.lr", sort="name", limit=2, cursor=cursor)
+        assert page["groups"] == whole["groups"]
+        paged += [(line["group"], line["workload_uid"]) for line in page["workloads"]]
+        if not (cursor := page["next_cursor"] or ""):
+            break
+    assert paged == placed
+    by_project = await asked.json("/overview", group="project", state="failed")
+    assert [(one["value"], one["count"]) for one in by_project["groups"]] == [("p", 1)]
+    by_namespace = await asked.json("/overview", group="namespace")
+    assert {one["value"]: one["count"] for one in by_namespace["groups"]} == {"a": 5, "b": 2}
+    assert (await asked.json("/triage", groups="true"))["groups"] == ["project", "config.lr"]
+    assert "groups" not in await asked.json("/triage")
+    for wrong in ("loss", "config.", "config"):
+        assert (await asked.get("/overview", group=wrong)).status_code == 400

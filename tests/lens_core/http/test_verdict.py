@@ -105,6 +105,12 @@ def test_rows_behind_a_failure_are_a_job_that_goes_on() -> None:
     assert (found.state, found.cause, found.summary) == ("running", None, "Running at iteration 1,839")
 
 
+def test_a_stalled_job_was_last_seen_when_it_logged() -> None:
+    found = verdict([event("stalled", 5)], ago=900)
+    assert found.state == "stalled"
+    assert found.last_logged == verdict([], ago=900).last_logged
+
+
 def test_a_loss_that_is_no_number_is_named() -> None:
     assert verdict([], ago=1, loss_name="loss", loss="NaN").summary == "Running at iteration 1,839; loss NaN"
 

@@ -38,6 +38,22 @@ async def test_a_line_says_how_far_and_how_long(asked: QueryApp) -> None:
     assert {run["data_source"] for run in detail["runs"]} == {"wandb", "log"}
 
 
+async def test_values_of_several_ranks_are_those_of_the_lowest(asked: QueryApp) -> None:
+    """Whichever route is asked, and whichever rank logged last; what only a higher rank logs is that rank's."""
+    for rank in (5, 2, 9):
+        origin = Origin(workload_uid="workload-1", rank=rank)
+        values = {"loss": float(rank), "tokens_per_second": 100.0 + rank} | ({"mem_usage": 7.0} if rank == 9 else {})
+        rows = [row(n, origin=origin, event_time=1000.0 + n + rank / 100, values=values) for n in range(80)]
+        await asked.spool.deliver(*rows)
+    (glance,) = (await asked.json("/glance", uid="workload-1"))["glances"]
+    assert (glance["loss"], glance["throughput"], glance["memory"]) == (2.0, 102.0, 7.0)
+    assert set(glance["spark"]) == {2.0}
+    assert (await asked.json("/workloads/workload-1/verdict"))["loss"] == 2.0
+    (run,) = (await asked.json("/runs", uid="workload-1"))["runs"]
+    assert (run["last"]["loss"], run["last"]["tokens_per_second"]) == (2.0, 102.0)
+    assert (await asked.json("/workloads/workload-1"))["last_values"]["loss"] == 2.0
+
+
 async def test_iteration_times_have_rates_and_eta(asked: QueryApp) -> None:
     await fill(asked)
     answer = await asked.json("/workloads/workload-1/metrics/iteration-times")
@@ -172,3 +188,22 @@ async def test_a_wrong_path_below_a_workload_names_the_route_that_was_meant(aske
     assert answer.status_code == 404
     assert "did you mean /api/v1/workloads/workload-1/metrics/data?" in answer.json()["message"]
     assert "did you mean" not in (await asked.get("/workloads/namespace/pod-0")).json()["message"]
+
+
+async def test_a_job_of_many_pods_is_not_called_by_one_of_them(asked: QueryApp) -> None:
+    pods = {
+        "uid-1": ["boom-0", "boom-1"],
+        "uid-2": ["train-x7f", "train-q2z"],
+        "uid-3": ["alone-0"],
+        "uid-4": ["0", "1"],
+    }
+    for uid, names in pods.items():
+        for rank, name in enumerate(names):
+            await asked.spool.deliver(row(1, origin=Origin(workload_uid=uid, pod_name=name, rank=rank)))
+    expected = {"uid-1": "boom", "uid-2": "uid-2", "uid-3": "alone-0", "uid-4": "uid-4"}
+    for path in ("/workloads", "/overview"):
+        listed = (await asked.json(path))["workloads"]
+        assert {one["workload_uid"]: one["name"] for one in listed} == expected
+    for uid, name in expected.items():
+        assert (await asked.json(f"/workloads/{uid}"))["name"] == name
+    assert [one["workload_uid"] for one in (await asked.json("/workloads", search="boom-0"))["workloads"]] == ["uid-1"]

@@ -1,10 +1,11 @@
-"""The plugin host with real distributions, built and installed by pip into a fresh environment."""
+"""The plugin host with real distributions, installed by pip into a fresh environment."""
 
 from __future__ import annotations
 
 import textwrap
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -48,37 +49,30 @@ DISTRIBUTIONS: dict[str, tuple[str, str, list[str]]] = {
 }
 
 
-def write_distribution(folder: Path, name: str) -> Path:
-    """The sources of one of the distributions above."""
+def write_wheel(folder: Path, name: str) -> Path:
+    """The wheel of one of the distributions above; having pip build each of them takes twelve seconds."""
     plugin, text, requires = DISTRIBUTIONS[name]
     module = name.replace("-", "_")
-    source = folder / name
-    source.mkdir()
-    (source / f"{module}.py").write_text(textwrap.dedent(text))
-    (source / "pyproject.toml").write_text(
-        f"""
-[build-system]
-requires = ["setuptools>=77"]
-build-backend = "setuptools.build_meta"
-[project]
-name = "{name}"
-version = "1.2.3"
-dependencies = {requires}
-[project.entry-points.lens]
-{plugin} = "{module}"
-[tool.setuptools]
-py-modules = ["{module}"]
-"""
-    )
-    return source
+    about = "".join(f"Requires-Dist: {one}\n" for one in requires)
+    files = {
+        "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2.3\n{about}",
+        "WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "entry_points.txt": f"[lens]\n{plugin} = {module}\n",
+        "RECORD": "",
+    }
+    path = folder / f"{module}-1.2.3-py3-none-any.whl"
+    with ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{module}.py", textwrap.dedent(text))
+        for file, content in files.items():
+            wheel.writestr(f"{module}-1.2.3.dist-info/{file}", content)
+    return path
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> FreshEnvironment:
     folder = tmp_path_factory.mktemp("distributions")
     made = FreshEnvironment(folder / "environment")
-    sources = [write_distribution(folder, name) for name in DISTRIBUTIONS]
-    made.install(agent_wheel(), *sources)
+    made.install(agent_wheel(), *[write_wheel(folder, name) for name in DISTRIBUTIONS])
     return made
 
 

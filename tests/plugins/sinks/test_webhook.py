@@ -72,6 +72,24 @@ def failed(rank: int, **changes: Any) -> Event:
     return Event(**{"origin": origin, **fields, "details": {"reason": "CUDA <!channel> & more"}, **changes})
 
 
+async def test_a_receiver_that_does_not_answer_is_given_more_time_with_each_try(tmp_path: Path) -> None:
+    """Each try is a message: one whose answer takes 25 s would come every 10 s for ever."""
+    async with HttpReceiver(max_body_bytes=1 << 20) as receiver:
+        sink = make_sink(receiver, tmp_path, timeout_seconds=0.02)
+        await sink.start()
+        await receiver.trouble("hang")
+        reasons = [await sink.send(batch(failed(0))) for _ in range(4)]
+        await receiver.trouble(None)
+        sink._answer_seconds = 20.0
+        assert isinstance(await sink.send(batch(failed(0))), Delivered)
+        await sink.stop()
+    assert reasons == [
+        Retry(f"the receiver did not answer within {seconds} s", timed_out=True)
+        for seconds in ("0.02", "0.04", "0.08", "0.16")
+    ]
+    assert sink._answer_seconds not in (0.16, 20.0)
+
+
 async def test_a_finding_of_an_analyzer_is_told_with_its_rule(tmp_path: Path) -> None:
     rule = "the median difference of replayed losses is over 3 standard errors and over 0.5 %"
     finding = Event(

@@ -8,12 +8,19 @@ export class ApiError extends Error {
 }
 
 let session = null;
+let answeredAt = null; // ms
+
+// When the daemon answered a question last, in ms; null before the first time.
+export function lastAnswered() {
+  return answeredAt;
+}
 
 export function apiUrl(path, parameters = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
-    for (const item of Array.isArray(value) ? value : [value]) {
-      if (item !== null && item !== undefined && item !== "") query.append(name, item);
+    const items = Array.isArray(value) ? value : [value];
+    for (const item of items) { // of several names one may be empty
+      if (item !== null && item !== undefined && (item !== "" || items.length > 1)) query.append(name, item);
     }
   }
   const text = query.toString();
@@ -37,7 +44,10 @@ export async function request(url, options = {}) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, "The daemon does not answer.");
   }
-  if (response.ok) return response;
+  if (response.ok) {
+    answeredAt = Date.now();
+    return response;
+  }
   if (response.status === 401) {
     location.assign("login");
     throw new ApiError(401, "A token is needed.");

@@ -1,6 +1,6 @@
 // The frame of the page: which view, errors in words, the connection, light and dark, keys.
 
-import { ApiError, send, whoAmI } from "./api.js";
+import { ApiError, lastAnswered, send, whoAmI } from "./api.js";
 import { clockTime } from "./format.js";
 import { showFleet } from "./fleet.js";
 import { showHealth } from "./health.js";
@@ -15,11 +15,25 @@ const problem = document.getElementById("problem");
 const RETRY_MS = 3000;
 let stop = () => {};
 let again = null;
+let isConnected = null; // null before the first word
+let isStale = false;
 
 function say(error) {
   if (error && error.name === "AbortError") return;
+  isStale = passes(error);
+  const known = isStale && lastAnswered() !== null ? `${/[.!?]$/.test(error.message) ? "" : "."} The page shows what was known at ${clockTime(lastAnswered())}; trying again …` : "";
   problem.hidden = !error;
-  problem.textContent = error instanceof ApiError ? error.message : error ? `Something went wrong: ${error.message ?? error}` : "";
+  problem.textContent = error instanceof ApiError ? `${error.message}${known}` : error ? `Something went wrong: ${error.message ?? error}` : "";
+  paintConnection();
+}
+
+// "live" only while questions are answered, too: the stream of news alone brings no data.
+function paintConnection() {
+  if (isConnected === null) return;
+  const place = document.getElementById("connection");
+  const since = lastHeard() === null ? "" : ` since ${clockTime(lastHeard())}; the page shows what was known then`;
+  place.textContent = !isConnected ? `No answer from the daemon${since}. Trying again …` : isStale ? `as of ${clockTime(lastAnswered() ?? Date.now())}` : "live";
+  place.className = `connection ${isConnected && !isStale ? "up" : "down"}`;
 }
 
 async function route() {
@@ -63,7 +77,7 @@ function theme(next) {
 }
 
 function keys(event) {
-  const typing = event.target.closest("input:not([type=checkbox]):not([type=range]), textarea, select, [contenteditable]");
+  const typing = event.target.closest("input:not([type=checkbox]):not([type=radio]):not([type=range]), textarea, select, [contenteditable]");
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
   const actions = {
     "/": () => document.querySelector("input[type=search]")?.focus(),
@@ -98,10 +112,8 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   main.focus();
 });
 watchConnection((connected) => {
-  const place = document.getElementById("connection");
-  const since = lastHeard() === null ? "" : ` since ${clockTime(lastHeard())}; the page shows what was known then`;
-  place.textContent = connected ? "live" : `No answer from the daemon${since}. Trying again …`;
-  place.className = `connection ${connected ? "up" : "down"}`;
+  isConnected = connected;
+  paintConnection();
 });
 window.addEventListener("hashchange", route);
 window.addEventListener("pagehide", disconnect);

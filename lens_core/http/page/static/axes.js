@@ -1,30 +1,29 @@
 // One set of rules for what a chart's axes reach from and to, and what their marks say.
 
-import { ticks } from "./ticks.js";
+import { durationTicks, ticks, timeTicks } from "./ticks.js";
 
 // So much of the height stays free above and below.
 const ROOM = 0.055;
 const FEWEST_FOR_PERCENTILES = 10;
 const PIXELS_A_LETTER = 6.4;
+const PIXELS_A_MARK = 75;
 const LEAST_LEFT = 54;
+// The height of an axis from minus to plus this can still be calculated.
+export const LARGEST = 2 ** 1021;
 
 // Both ends of the y axis over the values that stand within the shown range of x; exponents of ten on a log scale.
 // Null when there is no number. A constant lies in the middle, whatever its size.
 export function heights(lines, options) {
-  const values = [];
-  const ends = [];
-  for (const trace of lines) {
-    const shown = shownValues(trace, options);
-    if (options.outliers) {
-      for (const value of shown) values.push(value);
-      continue;
-    }
-    if (trace.hoverinfo === "skip") continue; // bands and what is behind a smoothed line reach to the outliers
-    ends.push(...usual(shown, trace.meta, options));
+  let [low, high] = [Infinity, -Infinity];
+  const widen = (value) => {
+    if (value < low) low = value;
+    if (value > high) high = value;
+  };
+  for (const line of lines) {
+    if (options.outliers) for (const values of [line.low, line.high, line.faint, line.y]) eachShown(line.x, values, options, widen);
+    else usual(line, options).forEach(widen);
   }
-  const all = options.outliers ? values : ends;
-  if (!all.length) return null;
-  const [low, high] = [all.reduce((one, value) => Math.min(one, value)), all.reduce((one, value) => Math.max(one, value))];
+  if (low > high) return null;
   const size = Math.max(Math.abs(low), Math.abs(high));
   // What differs by less than a number can hold is rounding, not a curve.
   const isFlat = high - low <= size * 1e-12;
@@ -33,21 +32,23 @@ export function heights(lines, options) {
   return [low - room, high + room];
 }
 
-function shownValues(trace, { range, log }) {
-  const found = [];
-  trace.y.forEach((value, place) => {
-    if (value === null || value === undefined || (log && value <= 0)) return;
-    const at = Number(trace.x[place]);
-    if (!range || (at >= range[0] && at <= range[1])) found.push(log ? Math.log10(value) : value);
-  });
-  return found;
+function eachShown(xs, values, { range, log }, use) {
+  if (!values) return;
+  for (let place = 0; place < values.length; place += 1) {
+    const value = values[place];
+    if (value === null || value === undefined || (log && value <= 0)) continue;
+    if (!range || (xs[place] >= range[0] && xs[place] <= range[1])) use(log ? Math.log10(value) : value);
+  }
 }
 
 // Between which values most of a line lies: by all of its points, as far as the server has told; else by what is shown.
-function usual(shown, figures, { log }) {
-  if (figures?.p2 != null && figures.count >= FEWEST_FOR_PERCENTILES && (!log || figures.p2 > 0)) {
-    return [figures.p2, figures.p98].map((value) => (log ? Math.log10(value) : value));
+function usual({ x, y, figures }, options) {
+  if (figures?.p2 != null && figures.count >= FEWEST_FOR_PERCENTILES && (!options.log || figures.p2 > 0)) {
+    const shown = [figures.p2, figures.p98].filter((value) => Math.abs(value) <= LARGEST);
+    return shown.map((value) => (options.log ? Math.log10(value) : value));
   }
+  const shown = [];
+  eachShown(x, y, options, (value) => shown.push(value));
   shown.sort((one, other) => one - other);
   if (!shown.length) return [];
   return shown.length < FEWEST_FOR_PERCENTILES ? [shown[0], shown.at(-1)] : [percentile(shown, 0.02), percentile(shown, 0.98)];
@@ -58,6 +59,22 @@ const percentile = (sorted, share) => sorted[Math.floor((sorted.length - 1) * sh
 // The marks of the y axis: [where, text], where is an exponent of ten on a log scale.
 export function yTicks([low, high], isTall, isLog) {
   return ticks(low, high, isTall ? 10 : 5, isLog);
+}
+
+// The marks of the x axis over so many pixels: [where, text].
+export function xTicks([left, right], pixels, { axis, logX }) {
+  const about = Math.max(2, Math.floor(pixels / PIXELS_A_MARK));
+  if (axis === "time") return timeTicks(left, right, about);
+  if (logX) return logTicks(left, right, about, axis === "relative");
+  if (axis === "relative") return durationTicks(left, right, about);
+  const marks = ticks(left, right, about);
+  return marks.length > 1 ? marks : ticks(left, right, 2 * about); // one mark alone tells no scale
+}
+
+// Times since a beginning are ms, and read in seconds.
+function logTicks(left, right, about, isDuration) {
+  const size = isDuration ? 1000 : 1;
+  return ticks(Math.log10(left / size), Math.log10(right / size), about, true).map(([at, text]) => [10 ** at * size, isDuration ? `${text} s` : text]);
 }
 
 // How many pixels the texts of the marks need beside the chart.

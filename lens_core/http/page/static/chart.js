@@ -1,112 +1,267 @@
-// One chart, drawn by plotly's library, which is loaded when the first chart is wanted.
+// One chart on uPlot's canvas: lines with bands, marks of events, one cursor and one range of x with its neighbours.
 
-import { heights, leftOf, yTicks } from "./axes.js";
-import { alarmShapes, eventMarks, markTrace } from "./marks.js";
+import { leftOf, xTicks, yTicks } from "./axes.js";
+import { zoomedAt } from "./gridtools.js";
+import { ALARM, ALARM_SOFT, isOutline, lookOf, symbolPath } from "./marks.js";
+import { isDark, shade, STROKES } from "./palette.js";
+import { Tooltip } from "./tooltip.js";
 
 let library = null;
 
-export function plotly() {
-  library ??= new Promise((resolve, reject) => {
-    const script = document.createElement("script");
-    script.src = new URL("plotly.js", import.meta.url).href;
-    script.onload = () => resolve(window.Plotly);
-    script.onerror = () => {
+export function loadLibrary() {
+  library ??= import("./uplot.js").then(
+    (module) => module.default,
+    () => {
       library = null;
-      reject(new Error("The chart library could not be loaded; `pip install \"lens-agent[server]\"` on the daemon's machine brings it."));
-    };
-    document.head.append(script);
-  });
+      throw new Error("The chart library could not be loaded: it is put beside the page's files when Lens is installed (pip install).");
+    },
+  );
   return library;
 }
 
-// A finger on a chart scrolls the page, unless the chart was made large.
-const TOUCH = matchMedia("(pointer: coarse)").matches;
-// A picture to keep is the only button of the library's own that stays: another one would send the data elsewhere.
-const CONFIG = {
-  displaylogo: false,
-  displayModeBar: TOUCH || matchMedia("(max-width: 760px)").matches ? false : "hover",
-  modeBarButtons: [["toImage"]],
-  responsive: true,
-  doubleClick: false,
-};
-// So many lines under the pointer are told one at a time.
-const MOST_HOVERED = 6;
-export const MARGIN = { r: 12, t: 8, b: 36 };
+const FONT = "11px system-ui, sans-serif";
+const BOTTOM = 26;
+const MARK_SIZE = 8;
+const LEAST_DRAG = 4;
+const WHEEL = 1.15;
+// So many lines have a dot under the cursor.
+const MOST_DOTS = 6;
+// All charts of a view point at the same place.
+const SYNC = { key: "lens", scales: ["x", null], setSeries: false, filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } };
 
-function colours() {
-  const style = getComputedStyle(document.documentElement);
-  return Object.fromEntries(["text", "quiet", "line", "page"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+const inked = (look) => shade(look.colour, isDark());
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+export class Chart {
+  // zoomed(range or null): somebody wants another range; pointed(x or null): where the cursor of all charts is
+  constructor(uPlot, place, { zoomed, pointed }) {
+    Object.assign(this, { uPlot, place, zoomed, pointed });
+    this.tooltip = new Tooltip(place);
+    this.sized = new ResizeObserver(() => this.resize());
+    this.sized.observe(place);
+  }
+
+  // picture: {lines, series, columns, specials, marks, spans, axis, log, logX, range, whole, heights, isTall, name}
+  show(picture) {
+    const before = this.picture;
+    this.picture = picture;
+    this.yMarks = picture.heights ? yTicks(picture.heights, picture.isTall, picture.log) : [];
+    const factor = factorOf(picture);
+    const isNew = before?.columns !== picture.columns || this.factor !== factor;
+    if (isNew) this.columns = magnified(picture.columns, factor);
+    this.factor = factor;
+    const shape = shapeOf(picture);
+    if (this.shape !== shape) this.build(shape);
+    else if (isNew) this.u.setData(this.columns, false);
+    this.scale();
+  }
+
+  // The theme has changed.
+  restyle() {
+    this.shape = null;
+  }
+
+  build(shape) {
+    this.u?.destroy();
+    this.shape = shape;
+    this.u = new this.uPlot(this.options(), this.columns, this.place);
+    this.listen(this.u.over);
+  }
+
+  scale() {
+    const { range, heights, log } = this.picture;
+    const [min, max] = heights ? heights.map((end) => (log ? 10 ** end : end) * this.factor) : log ? [1, 10] : [0, 1];
+    this.u.batch(() => {
+      this.u.setScale("x", { min: range[0], max: range[1] });
+      this.u.setScale("y", { min, max });
+    });
+  }
+
+  resize() {
+    const { clientWidth: width, clientHeight: height } = this.place;
+    if (this.u && width && height && (width !== this.u.width || height !== this.u.height)) this.u.setSize({ width, height });
+  }
+
+  options() {
+    const { log, logX } = this.picture;
+    const scale = (isLog) => ({ time: false, auto: false, distr: isLog ? 3 : 1, range: (_, min, max) => [min, max] });
+    return {
+      width: this.place.clientWidth,
+      height: this.place.clientHeight,
+      padding: [8, 16, 0, 0],
+      legend: { show: false },
+      scales: { x: scale(logX), y: scale(log) },
+      axes: this.axes(),
+      series: [{}, ...this.picture.series.map((one) => this.series(one))],
+      bands: this.bands(),
+      focus: { alpha: 1 },
+      cursor: {
+        sync: SYNC,
+        y: false,
+        drag: { x: true, y: false, setScale: false },
+        points: { show: (_, place) => this.dot(place), size: 7 },
+        bind: { dblclick: () => () => this.zoomed(null) },
+      },
+      hooks: {
+        drawAxes: [(u) => this.drawSpans(u)],
+        draw: [(u) => this.drawMarks(u)],
+        setSelect: [(u) => this.select(u)],
+        setCursor: [(u) => this.point(u)],
+      },
+    };
+  }
+
+  axes() {
+    const [line, quiet] = [colour("line"), colour("quiet")];
+    // Where marks stand is decided here: the library's own steps, without which it draws no axis, end at 1e32.
+    const base = { incrs: [5], space: 0, stroke: quiet, font: FONT, grid: { stroke: line, width: 1 }, ticks: { show: false }, border: { show: false }, gap: 4, filter: (_, splits) => splits };
+    const pixels = (u) => u.bbox.width / devicePixelRatio;
+    const exponent = (at) => (this.picture.log ? 10 ** at : at) * this.factor;
+    return [
+      { ...base, size: BOTTOM, splits: (u) => (this.xMarks = xTicks(this.picture.range, pixels(u), this.picture)).map(([at]) => at), values: () => this.xMarks.map(([, text]) => text) },
+      { ...base, size: () => leftOf(this.yMarks), splits: () => this.yMarks.map(([at]) => exponent(at)), values: () => this.yMarks.map(([, text]) => text) },
+    ];
+  }
+
+  series({ line, role }) {
+    const { look, isFew, isScattered } = line;
+    const strokes = { low: { width: 0 }, high: { width: 0 }, faint: { width: 1, alpha: 0.35 }, y: { width: 1.6, dash: STROKES[look.dash] } };
+    const hasDots = role === "y" && (isFew || isScattered);
+    return {
+      stroke: inked(look),
+      ...strokes[role],
+      ...(isScattered ? { paths: () => null } : {}),
+      points: { show: hasDots, size: 4, width: 0, fill: inked(look) },
+    };
+  }
+
+  bands() {
+    const places = new Map(this.picture.series.map(({ line, role }, place) => [`${line.key} ${role}`, place + 1]));
+    const banded = this.picture.lines.filter((line) => line.high);
+    return banded.map(({ key, look }) => ({ series: [places.get(`${key} high`), places.get(`${key} low`)], fill: `${inked(look)}44` }));
+  }
+
+  dot(place) {
+    const { series, lines } = this.picture;
+    if (lines.length > MOST_DOTS || series[place - 1]?.role !== "y") return null;
+    const dot = document.createElement("div");
+    dot.style.cssText = `width: 7px; height: 7px; margin: -3.5px; background: ${inked(series[place - 1].line.look)}`;
+    return dot;
+  }
+
+  drawSpans(u) {
+    clipped(u, (pen) => {
+      for (const { from, to } of this.picture.spans) {
+        const [left, right] = [from, to].map((x) => Math.round(u.valToPos(x, "x", true)));
+        pen.fillStyle = ALARM_SOFT;
+        pen.strokeStyle = ALARM;
+        pen.lineWidth = devicePixelRatio;
+        pen.setLineDash([2 * devicePixelRatio, 3 * devicePixelRatio]);
+        pen.fillRect(left, u.bbox.top, right - left, u.bbox.height);
+        pen.stroke(new Path2D(`M${left} ${u.bbox.top}v${u.bbox.height}M${right} ${u.bbox.top}v${u.bbox.height}`));
+      }
+    });
+  }
+
+  // Events at the lower edge, values that are no number at the upper one.
+  drawMarks(u) {
+    const size = MARK_SIZE * devicePixelRatio;
+    const draw = (pen, symbol, stroke, x, y) => {
+      const path = new Path2D(symbolPath(symbol, u.valToPos(x, "x", true), y, size));
+      pen.strokeStyle = pen.fillStyle = stroke;
+      pen.lineWidth = 1.5 * devicePixelRatio;
+      if (isOutline(symbol)) pen.stroke(path);
+      else pen.fill(path);
+    };
+    clipped(u, (pen) => {
+      for (const { type, x } of this.picture.marks) draw(pen, ...lookOf(type), x, u.bbox.top + u.bbox.height - size);
+      for (const { x } of this.picture.specials) draw(pen, "x", ALARM, x, u.bbox.top + size);
+    });
+  }
+
+  select(u) {
+    const { left, width } = u.select;
+    if (width < LEAST_DRAG) return;
+    const range = [left, left + width].map((pixel) => u.posToVal(pixel, "x"));
+    u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    this.zoomed(range);
+  }
+
+  point(u) {
+    const x = u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : null;
+    this.pointed(x);
+    if (x === null || !this.isUnderPointer) this.tooltip.hide();
+    else this.tooltip.show(u, this.picture, x, this.factor);
+  }
+
+  listen(over) {
+    over.addEventListener("pointerenter", () => (this.isUnderPointer = true));
+    over.addEventListener("pointerleave", () => {
+      this.isUnderPointer = false;
+      this.tooltip.hide();
+    });
+    over.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey && !event.metaKey) return;
+      event.preventDefault();
+      const share = event.offsetX / over.clientWidth;
+      const { range, whole } = this.picture;
+      this.zoomed(zoomedAt(range, whole, share, event.deltaY > 0 ? WHEEL : 1 / WHEEL));
+    }, { passive: false });
+    this.listenToTouch(over);
+  }
+
+  // A finger on a chart scrolls the page, unless the chart was made large (`touch-action` in style.css).
+  listenToTouch(over) {
+    let began = null;
+    const place = (event) => event.clientX - over.getBoundingClientRect().left;
+    const isZooming = (event) => event.pointerType === "touch" && this.picture.isTall;
+    over.addEventListener("pointerdown", (event) => isZooming(event) && (began = place(event)));
+    over.addEventListener("pointermove", (event) => {
+      if (began === null || !isZooming(event)) return;
+      const ends = [began, place(event)].sort((one, other) => one - other);
+      this.u.setSelect({ left: ends[0], width: ends[1] - ends[0], top: 0, height: over.clientHeight }, false);
+    });
+    over.addEventListener("pointerup", (event) => {
+      if (began !== null && isZooming(event)) this.select(this.u);
+      began = null;
+    });
+    over.addEventListener("pointercancel", () => (began = null));
+  }
+
+  destroy() {
+    this.sized.disconnect();
+    this.u?.destroy();
+    this.tooltip.remove();
+  }
 }
 
-function layout(found, options, marks) {
-  const { text, quiet, line, page } = colours();
-  const lines = found.filter((trace) => trace.yaxis !== "y2");
-  const inTime = options.axis === "time";
-  const range = heights(lines, options);
-  const marksOfY = range ? yTicks(range, options.tall, options.log) : [];
-  return {
-    autosize: true,
-    height: options.tall ? 460 : 230,
-    margin: { ...MARGIN, l: leftOf(marksOfY) },
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    font: { color: text, size: 11, family: "system-ui, sans-serif" },
-    modebar: { bgcolor: "rgba(0,0,0,0)", color: quiet, activecolor: text },
-    showlegend: false,
-    hovermode: lines.length > MOST_HOVERED ? "closest" : "x",
-    hoverdistance: 60,
-    hoverlabel: { namelength: 40, bgcolor: page, bordercolor: line, font: { size: 11, color: text } },
-    dragmode: TOUCH && !options.tall ? false : "zoom",
-    uirevision: "kept",
-    xaxis: {
-      type: inTime ? "date" : "linear",
-      title: { text: inTime ? "" : "iteration", font: { size: 10, color: quiet }, standoff: 4 },
-      gridcolor: line,
-      zeroline: false,
-      tickfont: { color: quiet },
-      hoverformat: inTime ? "%H:%M:%S" : ",d",
-      ...(options.range ? { range: options.range.map((x) => (inTime ? new Date(x) : x)), autorange: false } : { autorange: true }),
-    },
-    yaxis: {
-      type: options.log ? "log" : "linear",
-      gridcolor: line,
-      zeroline: false,
-      fixedrange: true,
-      tickfont: { color: quiet },
-      tickvals: marksOfY.map(([at]) => (options.log ? 10 ** at : at)),
-      ticktext: marksOfY.map(([, text]) => text),
-      ...(range ? { range, autorange: false } : { autorange: true }),
-    },
-    yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
-    shapes: alarmShapes(marks),
-  };
+// The library draws no scale that is narrower than 1e-16: what is that small is multiplied by a power of two, exactly.
+function factorOf({ heights, log }) {
+  if (!heights) return 1;
+  const [low, high] = log ? heights.map((end) => 10 ** end) : heights;
+  if (high - low > 1e-9) return 1;
+  const size = Math.max(Math.abs(low), Math.abs(high));
+  return 2 ** Math.min(1000, -Math.floor(Math.log2(size)));
 }
 
-// Draw or draw again; zoomed(range or null) is called when somebody drags or asks for the whole.
-export async function draw(place, found, options, events, zoomed) {
-  const Plotly = await plotly();
-  const marks = eventMarks(events, options);
-  const all = marks.length ? [...found, markTrace(marks)] : found;
-  const isNew = !place.data;
-  if (isNew) place.replaceChildren();
-  await Plotly.react(place, all, layout(found, options, marks), CONFIG);
-  if (!isNew) return;
-  place.on("plotly_relayout", (change) => {
-    const from = change["xaxis.range[0]"] ?? change["xaxis.range"]?.[0];
-    const to = change["xaxis.range[1]"] ?? change["xaxis.range"]?.[1];
-    if (from !== undefined && to !== undefined) zoomed([toNumber(from), toNumber(to)]);
-    else if (change["xaxis.autorange"]) zoomed(null);
-  });
-  place.on("plotly_doubleclick", () => zoomed(null));
+function magnified(columns, factor) {
+  if (factor === 1) return columns;
+  return columns.map((column, place) => (place ? column.map((value) => (typeof value === "number" ? value * factor : value)) : column));
 }
 
-export async function forget(place) {
-  if (place.data) (await plotly()).purge(place);
+// Charts of the same shape differ in numbers only.
+function shapeOf({ series, log, logX }) {
+  const curves = series.map(({ line, role }) => [line.key, role, line.look.colour, line.look.dash, line.isFew, line.isScattered]);
+  return JSON.stringify([curves, log, logX]);
 }
 
-// plotly writes times as texts without a zone, in the browser's own.
-function toNumber(value) {
-  if (typeof value === "number") return value;
-  const text = String(value).replace(" ", "T").slice(0, 23);
-  return new Date(text.length === 10 ? `${text}T00:00` : text).getTime();
+function clipped(u, draw) {
+  const { left, top, width, height } = u.bbox;
+  u.ctx.save();
+  u.ctx.beginPath();
+  u.ctx.rect(left, top, width, height);
+  u.ctx.clip();
+  u.ctx.setLineDash([]);
+  draw(u.ctx);
+  u.ctx.restore();
 }

@@ -1,16 +1,25 @@
-// The charts of one workload or of several: which metrics, how they are drawn, zoom, share link, CSV.
+// The charts of one workload or of several: which metrics, how they are drawn, one range of x for all of them.
 
-import { draw, forget } from "./chart.js";
-import { button, el, name, nextPaint, throttle } from "./dom.js";
-import { extentOf, inOrder, latest, steered, tells, timesOf, withoutLogarithm } from "./gridtools.js";
+import { optionsFrom, parametersOf, rangeOn } from "./address.js";
+import { heights } from "./axes.js";
+import { Card } from "./card.js";
+import { loadLibrary } from "./chart.js";
+import { button, el, throttle } from "./dom.js";
+import { Frames } from "./frames.js";
+import { timesOf } from "./gridtools.js";
+import { beginsOf, hasAttempts, hasOtherRanks, joinAttempts, lowestRanks, rankGroups } from "./joining.js";
 import { Legend } from "./legend.js";
-import { empty, figure } from "./pieces.js";
+import { aligned, extentOf, leftOutText, linesOf, metricOf, specialsOf } from "./lines.js";
+import { alarmSpans, beginMarks, eventMarks } from "./marks.js";
+import { Palette } from "./palette.js";
+import { empty } from "./pieces.js";
 import { Points } from "./points.js";
-import { preview } from "./preview.js";
-import { Palette, traces } from "./series.js";
+import { sectionsOf, wantedMetrics } from "./sections.js";
 import { Toolbar } from "./toolbar.js";
 
-const MOST_AT_FIRST = 24;
+// Zooms that follow each other within this are one movement.
+const STILL_MS = 120;
+const NOTE_MS = 200; // browsers ignore an address that changes more often
 
 export class ChartGrid {
   // names: uid → name; metrics: all names; events: of the workload; changed(parameters): the address notes them
@@ -19,71 +28,90 @@ export class ChartGrid {
     this.uids = [...names.keys()];
     this.events = [];
     this.palette = new Palette(names);
-    this.fine = new Map();
+    this.fine = new Map(); // metric → {range, times, series} of the zoom
     this.cards = new Map();
-    this.read(query);
-    this.points = new Points(this.uids, signal, say, this.options.smooth);
+    this.frames = new Frames();
+    this.frame = null;
+    this.zoomedAt = this.movesUntil = -Infinity; // ms
+    this.whole = null; // from where to where x reaches
+    this.options = optionsFrom(query);
+    this.runs = [];
+    this.groups = new Map(); // runs of ranks: see joining.js
+    this.isJoined = joins(this.options);
+    this.points = new Points(this.uids, signal, say, { weight: this.options.smooth, percentiles: !this.options.outliers });
+    this.library = loadLibrary();
+    this.library.catch(say);
     this.build(root);
   }
 
-  read(query) {
-    const range = [query.get("from"), query.get("to")].map(Number);
-    this.options = {
-      axis: query.get("axis") === "time" ? "time" : "iteration",
-      smooth: Math.min(0.99, Math.max(0, Number(query.get("smooth")) || 0)),
-      log: query.get("log") === "1",
-      events: query.get("events") !== "0",
-      outliers: query.get("outliers") !== "0",
-      hidden: new Set(query.getAll("hide")),
-      range: query.has("from") && range.every(Number.isFinite) ? range : null,
-    };
-    const wanted = query.getAll("metric");
-    this.chosen = wanted.length ? wanted : null;
-    this.tall = query.get("tall");
-  }
-
-  parameters() {
-    const { axis, smooth, log, events, outliers, hidden, range } = this.options;
-    return {
-      metric: this.chosen ?? [],
-      axis: axis === "time" ? "time" : "",
-      smooth: smooth || "",
-      log: log ? "1" : "",
-      events: events ? "" : "0",
-      outliers: outliers ? "" : "0",
-      hide: [...hidden],
-      from: range ? Math.floor(range[0] * 1000) / 1000 : "",
-      to: range ? Math.ceil(range[1] * 1000) / 1000 : "",
-      tall: this.tall ?? "",
-    };
-  }
-
   shownMetrics() {
-    if (this.chosen) return this.chosen.filter((metric) => this.metrics.includes(metric));
-    const telling = this.metrics.filter(tells);
-    return inOrder(telling.length ? telling : this.metrics).slice(0, MOST_AT_FIRST);
+    return this.sections.filter((section) => section.isOpen).flatMap((section) => section.metrics);
+  }
+
+  // The chosen metrics, whatever the filter is.
+  wanted() {
+    return new Set(wantedMetrics(this.metrics, { ...this.options, filter: "" }));
   }
 
   build(root) {
-    this.legend = new Legend(this.palette, this.options.hidden, () => {
-      this.note();
-      this.redraw();
-    });
-    this.grid = el("div", { class: "grid" });
+    this.legend = new Legend(this.options.hidden, () => this.turn({}));
+    this.place = el("div", { class: "sections" });
     this.watch = new IntersectionObserver((entries) => this.seen(entries), { rootMargin: "300px" });
     this.toolbar = new Toolbar(this);
-    root.append(this.toolbar.bar, this.legend.box, this.grid);
-    this.onTheme = () => this.redraw();
+    this.leftOut = el("p", { class: "quiet left-out", hidden: true });
+    root.append(this.toolbar.bar, this.leftOut, this.legend.box, this.place);
+    this.onTheme = () => {
+      for (const card of this.cards.values()) card.chart?.restyle();
+      this.redraw();
+    };
     this.onWhole = () => this.zoom(null);
     document.addEventListener("lens:theme", this.onTheme);
     document.addEventListener("lens:whole", this.onWhole);
-    this.queue = new Set(); // cards that wait for the chart library, one at a time, so that the page stays quick
     this.arrange();
   }
 
-  choose(metric, isWanted) {
-    const shown = this.shownMetrics().filter((other) => other !== metric);
-    this.chosen = isWanted ? [...shown, metric] : shown;
+  // Other options for what is drawn.
+  turn(options) {
+    Object.assign(this.options, options);
+    this.joinOrPart();
+    if (this.options.range !== rangeOn(this.options)) this.zoom(null);
+    this.note();
+    this.redraw(true);
+    if (options.outliers !== undefined) this.turnOutliers().catch(this.say);
+  }
+
+  async turnOutliers() {
+    await this.points.wantPercentiles(!this.options.outliers);
+    if (this.signal.aborted || this.options.outliers) return;
+    await this.refetchFine();
+  }
+
+  // Joined attempts have one colour, parted ones have one each.
+  joinOrPart() {
+    if (this.isJoined === joins(this.options)) return;
+    this.isJoined = joins(this.options);
+    this.options.hidden.clear();
+    this.palette = new Palette(this.names);
+    this.palette.settle(this.paletteRuns());
+  }
+
+  paletteRuns() {
+    return this.isJoined ? this.runs.map((run) => ({ ...run, attempt: null })) : this.runs;
+  }
+
+  // The curves of a metric as they are drawn. whole: those of the whole run, where these are a part of it.
+  combined(series, whole = series) {
+    const chosen = this.ofShownRanks(series);
+    return this.isJoined ? joinAttempts(chosen, beginsOf(whole)) : chosen;
+  }
+
+  ofShownRanks(series) {
+    return this.options.ranks ? series : lowestRanks(series, this.groups);
+  }
+
+  // Other options for which charts there are.
+  rearrange(options) {
+    Object.assign(this.options, options);
     this.note();
     this.arrange();
   }
@@ -97,182 +125,239 @@ export class ChartGrid {
   }
 
   async smoothNow() {
-    const weight = this.options.smooth;
-    if (!(await this.points.smoothWith(weight)) || this.signal.aborted) return;
-    this.fine = new Map();
-    if (this.options.range) await this.fetchFine();
-    this.redraw();
+    if (!(await this.points.smoothWith(this.options.smooth)) || this.signal.aborted) return;
+    await this.refetchFine();
   }
 
-  turnAxis(axis) {
-    this.options.axis = axis;
-    this.zoom(null);
+  async refetchFine() {
+    this.fine = new Map();
+    if (this.options.range) await this.fetchFine();
+    this.redraw(true);
+  }
+
+  // A range of one axis is none of another.
+  async turnAxis(axis) {
+    const metric = metricOf(axis);
+    if (metric !== null) await this.points.load(metric);
+    this.fine = new Map();
+    this.turn({ axis, range: null, logX: this.options.logX && axis !== "time" });
+    this.toolbar.paint();
   }
 
   arrange() {
-    const shown = this.shownMetrics();
-    this.toolbar.count(shown.length, this.metrics.length);
+    this.sections = sectionsOf(this.metrics, this.options);
+    this.looks = null; // of the lines of all charts that there are
+    const shown = new Set(this.shownMetrics());
+    this.toolbar.paint();
     for (const [metric, card] of this.cards) {
-      if (shown.includes(metric)) continue;
+      if (shown.has(metric)) continue;
       this.watch.unobserve(card.place);
-      forget(card.place);
+      card.hide();
       this.cards.delete(metric);
     }
-    const cards = shown.map((metric) => this.cards.get(metric) ?? this.card(metric));
-    this.grid.replaceChildren(...(cards.length ? cards.map((card) => card.box) : [empty("No chart is chosen", "Choose metrics above.")]));
+    const places = this.sections.map((section) => this.section(section));
+    this.place.replaceChildren(...(places.length ? places : [empty("No chart is chosen", "Choose metrics above, or shorten the filter.")]));
+  }
+
+  section({ title, metrics, isOpen }) {
+    const isOnly = this.sections.length === 1;
+    const shown = title || "Charts";
+    const fold = button("", () => this.fold(title, isOpen), { class: "plain fold", "aria-expanded": String(isOpen) });
+    fold.append(`${isOpen ? "▾" : "▸"} ${shown} `, el("small", { class: "quiet" }, String(metrics.length)));
+    const heading = isOnly && isOpen ? el("h2", { class: "hidden" }, shown) : el("h2", { class: "fold" }, fold);
+    return el("section", { "aria-label": shown }, heading, isOpen ? el("div", { class: "grid" }, metrics.map((metric) => this.card(metric).box)) : "");
+  }
+
+  fold(title, wasOpen) {
+    const { open, closed } = this.options;
+    if (wasOpen) closed.add(title) && open.delete(title);
+    else open.add(title) && closed.delete(title);
+    this.rearrange({});
+    const folds = [...this.place.querySelectorAll("button.fold")];
+    folds[this.sections.findIndex((section) => section.title === title)]?.focus();
   }
 
   card(metric) {
-    const place = el("div", { class: "plot" });
-    const last = el("span", { class: "last", elementtiming: "lens-chart" });
-    const hint = el("span", { class: "quiet hint" });
-    const size = button("⤢", () => this.enlarge(metric), { class: "plain", "aria-label": `Larger or smaller: ${metric.slice(0, 80)}` });
-    const box = el("section", { class: "card", tabindex: 0, "aria-label": metric.slice(0, 100) }, el("h2", {}, name(metric, 80), hint, last, size), place);
-    const card = { metric, place, box, last, note: hint, visible: false };
-    box.classList.toggle("tall", this.tall === metric);
-    place.card = card;
-    box.addEventListener("keydown", (event) => this.steer(card, event));
-    place.addEventListener("pointerenter", () => (this.active = card)); // its turn is next
-    this.cards.set(metric, card);
-    this.watch.observe(place);
+    let card = this.cards.get(metric);
+    if (!card) {
+      card = new Card(this, metric);
+      this.cards.set(metric, card);
+      this.watch.observe(card.place);
+    }
     return card;
   }
 
-  // What a pointer does by dragging, for the chart that has the focus.
-  steer(card, event) {
-    if (event.target !== card.box || event.ctrlKey || event.metaKey || event.altKey) return;
-    const whole = extentOf(this.points.metrics.get(card.metric)?.values() ?? [], this.options.axis);
-    const range = whole ? steered(this.options.range, whole, event.key) : undefined;
-    if (range === undefined) return;
-    event.preventDefault();
-    this.active = card;
-    this.zoom(range);
+  choose(metrics, isWanted) {
+    const shown = this.wanted();
+    for (const metric of metrics) shown[isWanted ? "add" : "delete"](metric);
+    this.rearrange({ chosen: shown.size === this.metrics.length ? ["*"] : shown.size ? [...shown] : [""] });
+  }
+
+  pin(metric) {
+    const { pinned } = this.options;
+    if (!pinned.delete(metric)) pinned.add(metric);
+    this.rearrange({});
+    const card = this.cards.get(metric);
+    card?.paintState();
+    card?.pin.focus();
   }
 
   enlarge(metric) {
-    this.tall = this.tall === metric ? null : metric;
-    for (const card of this.cards.values()) card.box.classList.toggle("tall", card.metric === this.tall);
+    this.options.tall = this.options.tall === metric ? null : metric;
+    for (const card of this.cards.values()) card.paintState();
     this.note();
     this.redraw();
   }
 
   seen(entries) {
-    for (const entry of entries) {
-      const card = entry.target.card;
-      const came = entry.isIntersecting && !card.visible;
-      card.visible = entry.isIntersecting;
+    for (const { target, isIntersecting } of entries) {
+      const { card } = target;
+      const came = isIntersecting && !card.isVisible;
+      card.isVisible = isIntersecting;
       if (came) this.look(card).catch(this.say);
+      else if (!isIntersecting) card.hide();
     }
     if (this.options.range) this.refine();
   }
 
   visible() {
-    return [...this.cards.values()].filter((card) => card.visible);
+    return [...this.cards.values()].filter((card) => card.isVisible);
   }
 
-  redraw() {
-    this.visible().forEach((card) => this.wait(card));
-  }
-
-  // First its lines, at once; then the whole chart when it is its turn.
   async look(card) {
-    const series = await this.points.load(card.metric);
+    const axis = metricOf(this.options.axis);
+    const [series] = await Promise.all([this.points.load(card.metric), axis === null ? null : this.points.load(axis)]);
     if (this.signal.aborted || !card.place.isConnected) return;
-    if (!card.place.data) {
-      preview(card.place, traces(series, this.fine.get(card.metric), this.options, this.palette), this.options);
-      card.box.dataset.seen = "1";
-      this.legend.paint();
+    card.series = series;
+    this.redraw();
+  }
+
+  // All charts on the screen in the next frame; isStale: their lines are made anew.
+  redraw(isStale = false) {
+    if (isStale) for (const card of this.cards.values()) card.isStale = true;
+    this.isRest = false;
+    this.requestFrame();
+  }
+
+  requestFrame() {
+    this.frame ??= requestAnimationFrame(() => {
+      this.frame = null;
+      this.paint(this.isRest).catch(this.say);
+    });
+  }
+
+  // isRest: only the charts that the frame before had no time for.
+  async paint(isRest = false) {
+    const uPlot = await this.library;
+    if (this.signal.aborted) return;
+    const { options, palette } = this;
+    const cards = this.visible().filter((card) => card.series && card.place.isConnected && card.place.clientWidth);
+    const axis = this.points.metrics.get(metricOf(options.axis));
+    const along = axis && this.combined(axis);
+    const fresh = new Set(cards.filter((card) => card.isStale || !card.chart));
+    for (const card of cards) {
+      card.series = this.points.metrics.get(card.metric) ?? card.series;
+      if (!card.isStale) continue;
+      const fine = this.fine.get(card.metric);
+      const finer = fine && { ...fine, series: this.combined(fine.series, card.series) };
+      const lines = linesOf(this.combined(card.series), finer, options, palette, along);
+      card.hold(lines, aligned(lines));
     }
-    this.tell(card, series);
-    this.wait(card);
-  }
-
-  wait(card) {
-    this.queue.add(card);
-    this.pumping ??= this.pump().catch(this.say).finally(() => (this.pumping = null));
-  }
-
-  async pump() {
-    await this.firstLines();
-    while (this.queue.size && !this.signal.aborted) {
-      const card = this.queue.has(this.active) ? this.active : [...this.queue].find((one) => one.visible);
-      if (!card) {
-        this.queue.clear();
-        return;
-      }
-      this.queue.delete(card);
-      await this.paint(card);
-      await pause();
+    if (fresh.size || !this.looks) this.looks = palette.looksOf(this.drawn());
+    const drawn = [...this.cards.values()].filter((card) => card.lines && !card.isStale);
+    this.whole = widened(extentOf(drawn.flatMap((card) => card.lines)), options);
+    const marks = eventMarks(this.events, options);
+    const pointed = cards.find((card) => card.box.matches(":hover, :focus"));
+    this.frames.change(isRest ? fresh : cards);
+    for (const card of this.frames.inTurn(cards, fresh, pointed)) card.draw(uPlot, this.picture(card, marks));
+    if (this.frames.isBehind && this.frame === null) {
+      this.isRest = true;
+      this.requestFrame();
     }
+    this.legend.paint(this.looks);
+    this.leftOut.textContent = leftOutText(this.points.leftOut.values());
+    this.leftOut.hidden = !this.leftOut.textContent;
+    if (options.range) this.refine(); // of a range that came with the address, as soon as there are lines
   }
 
-  // Starting the chart library takes a while, in which nothing else is painted: what is on the screen comes first.
-  async firstLines() {
-    const latest = performance.now() + 2000;
-    do await nextPaint();
-    while (performance.now() < latest && this.visible().some((card) => !card.box.dataset.seen));
+  // What is one line in any chart, whether it is on the screen or not.
+  drawn() {
+    const all = [...this.cards.values()].filter((card) => card.series).flatMap((card) => [...this.ofShownRanks(card.series).values()]);
+    return this.isJoined ? all.map((one) => ({ ...one, attempt: null })) : all;
   }
 
-  async paint(card) {
-    const series = await this.points.load(card.metric);
-    if (this.signal.aborted || !card.place.isConnected) return;
-    const found = traces(series, this.fine.get(card.metric), this.options, this.palette);
-    const options = { ...this.options, tall: this.tall === card.metric };
-    card.note.textContent = this.options.log ? withoutLogarithm(series) : "";
-    const zoomed = (range) => {
-      this.active = card;
-      this.zoom(range);
+  picture(card, marks) {
+    const { axis, log, logX, range, outliers, tall } = this.options;
+    const shown = range ?? this.whole;
+    return {
+      title: card.metric,
+      names: [...this.names.values()],
+      lines: card.lines,
+      ...card.columns,
+      specials: specialsOf(card.lines),
+      marks: [...marks, ...beginMarks(card.lines, this.options)],
+      spans: alarmSpans(marks),
+      axis,
+      log,
+      logX,
+      range: shown,
+      whole: this.whole,
+      heights: heights(card.lines, { log, outliers, range }),
+      isTall: tall === card.metric,
     };
-    await draw(card.place, found, options, this.events, zoomed);
-    this.tell(card, series);
-    this.legend.paint();
-    card.box.dataset.drawn = found.reduce((sum, trace) => sum + trace.x.length, 0);
-  }
-
-  // The newest value; `elementtiming` has the browser note when it was painted, which is when the lines were, too.
-  tell(card, series) {
-    const newest = this.uids.length === 1 ? latest(series) : null; // of several nobody could tell whose it is
-    if (newest === null) return;
-    card.last.replaceChildren(figure(newest, card.metric));
   }
 
   zoom(range) {
     this.options.range = range;
-    this.fine = new Map();
-    this.toolbar.reset.hidden = !range;
-    this.note();
+    if (!range) {
+      for (const metric of this.fine.keys()) if (this.cards.has(metric)) this.cards.get(metric).isStale = true;
+      this.fine = new Map();
+    }
+    const now = performance.now();
+    this.movesUntil = now - this.zoomedAt < STILL_MS ? now + STILL_MS : 0;
+    this.zoomedAt = now;
+    this.toolbar.paint();
+    this.noteSoon ??= throttle(NOTE_MS, () => this.note());
+    this.noteSoon();
     performance.mark("lens:zoom");
-    if (range) this.fetchFine().catch(this.say);
+    if (range) this.refine();
     this.redraw();
   }
 
-  // Ask for the finer points of what is on the screen, between the times at which the range was logged.
+  // Ask for the finer points of what is on the screen, between the times at which the range was logged; while one zoom
+  // follows the other, once that ends.
   refine() {
+    clearTimeout(this.refineLater);
+    const moves = this.movesUntil - performance.now();
+    if (moves > 0) {
+      this.refineLater = setTimeout(() => this.refine(), moves);
+      return;
+    }
     this.refineSoon ??= throttle(60, () => this.fetchFine().catch(this.say));
     this.refineSoon();
   }
 
   async fetchFine() {
-    const range = this.options.range;
-    const cards = this.visible().filter((card) => !this.fine.has(card.metric));
+    const { range } = this.options;
+    const cards = this.visible().filter((card) => card.lines && this.fine.get(card.metric)?.range !== range);
     if (!range || !cards.length) return;
-    const times = timesOf(cards.map((card) => this.points.metrics.get(card.metric)), this.options.axis, range);
+    const times = timesOf(cards.flatMap((card) => card.lines), range);
     if (!times) return;
     const found = await this.points.between(cards.map((card) => card.metric), ...times);
     if (this.options.range !== range) return;
-    for (const [metric, series] of found) this.fine.set(metric, series);
-    if (cards.includes(this.active)) {
-      await this.paint(this.active);
-      await nextPaint();
-      performance.mark("lens:finer");
-    }
-    for (const card of cards) if (card !== this.active) this.wait(card);
+    for (const [metric, series] of found) this.fine.set(metric, { range, times, series });
+    for (const card of cards) card.isStale = true;
+    await this.paint();
+    performance.mark("lens:finer");
   }
 
   // New data may be there; after a break everything is asked for again, as rows of the past may have come too.
   async follow(afterBreak = false) {
     const grown = new Set(await (afterBreak ? this.points.anew() : this.points.follow()));
-    for (const card of this.visible()) if (grown.has(card.metric)) this.wait(card);
+    if (!grown.size) return;
+    const all = grown.has(metricOf(this.options.axis));
+    for (const card of this.cards.values()) if (all || grown.has(card.metric)) card.isStale = true;
+    this.redraw();
   }
 
   addMetrics(metrics) {
@@ -282,7 +367,11 @@ export class ChartGrid {
   }
 
   setRuns(runs) {
-    if (this.palette.settle(runs)) this.redraw();
+    const before = JSON.stringify([this.groups.size, this.runs.length]);
+    this.runs = runs;
+    this.groups = rankGroups(runs);
+    this.toolbar.offer({ joined: hasAttempts(runs), ranks: hasOtherRanks(this.groups) });
+    if (this.palette.settle(this.paletteRuns()) || before !== JSON.stringify([this.groups.size, runs.length])) this.redraw(true);
   }
 
   setEvents(events) {
@@ -292,17 +381,32 @@ export class ChartGrid {
   }
 
   note() {
-    this.changed(this.parameters());
+    this.changed(parametersOf(this.options));
   }
 
   end() {
     this.watch.disconnect();
+    clearTimeout(this.refineLater);
+    this.refineSoon?.cancel();
+    this.noteSoon?.cancel();
+    cancelAnimationFrame(this.frame);
     document.removeEventListener("lens:theme", this.onTheme);
     document.removeEventListener("lens:whole", this.onWhole);
-    for (const card of this.cards.values()) forget(card.place);
+    for (const card of this.cards.values()) card.hide();
   }
 }
 
-function pause() {
-  return new Promise((resolve) => setTimeout(resolve, 0));
+// Times are those of each attempt: what was done again stands beside what was lost.
+const joins = ({ joined, axis }) => joined && axis !== "time" && axis !== "relative";
+
+const HALF_A_MINUTE = 30_000;
+
+// An axis has a width, also where all points stand at one place.
+function widened(extent, { axis, logX }) {
+  if (!extent) return logX ? [1, 10] : [0, 1];
+  const [left, right] = extent;
+  if (right > left) return extent;
+  if (logX) return [left / 2, left * 2];
+  const room = axis === "time" || axis === "relative" ? HALF_A_MINUTE : Math.max(0.5, Math.abs(left) / 100);
+  return [left - room, left + room];
 }

@@ -29,7 +29,7 @@ const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u20
 
 // A name that somebody else chose: isolated from the direction of the text around it, cut when it is absurdly long.
 export function name(text, longest = LONGEST) {
-  const whole = String(text).replace(UNSEEN, "\ufffd");
+  const whole = String(text).trim() ? String(text).replace(UNSEEN, "\ufffd") : "(no name)";
   const letters = whole.length > longest ? `${whole.slice(0, longest)}…` : whole;
   return el("bdi", { title: whole.length > longest ? whole.slice(0, 1000) : null }, letters);
 }
@@ -85,12 +85,4 @@ export function throttle(milliseconds, work) {
   };
   call.cancel = () => clearTimeout(timer);
   return call;
-}
-
-// After the browser has painted what is there.
-export function nextPaint() {
-  return new Promise((resolve) => {
-    requestAnimationFrame(() => setTimeout(resolve, 0));
-    setTimeout(resolve, 100); // a page in the background paints nothing
-  });
 }

@@ -33,11 +33,11 @@ export async function showFleet(root, query, { say, signal }) {
 }
 
 function paint(found, by) {
-  if (!(found.wall_seconds > 0)) return [empty("No time was spent in this span", "Ledgers are kept of every job that logs steps.")];
+  if (!(found.wall_seconds > 0)) return [empty("No time was spent in this span", "A job that logs steps has a ledger a minute or two after its first.")];
   const share = found.goodput === null ? "–" : `${(100 * found.goodput).toFixed(1)} %`;
   const gpu = found.gpu_seconds ? `${Math.round(sum(found.gpu_seconds) / 3600).toLocaleString()} GPU-hours` : duration(found.wall_seconds);
   return [
-    el("p", { class: "sentence" }, `${share} of ${gpu} of ${found.jobs} jobs made progress.`),
+    el("p", { class: "sentence" }, `${share} of ${gpu} of ${found.jobs} ${found.jobs === 1 ? "job" : "jobs"} made progress.`),
     whole(found),
     interruptionTable("By cause", "Cause", found.interruptions, words),
     interruptionTable("By node", "Node", found.nodes, (node) => (node ? name(node, 60) : "unknown")),

@@ -15,7 +15,8 @@ export function number(value) {
   return trim(value.toPrecision(4));
 }
 
-function trim(text) {
+// A decimal number without the zeros at its end.
+export function trim(text) {
   return text.includes(".") && !text.includes("e") ? text.replace(/\.?0+$/, "") : text;
 }
 
@@ -61,6 +62,12 @@ export function moment(milliseconds) {
   return Number.isNaN(at.getTime()) ? "–" : MOMENT.format(at);
 }
 
+const IN_YEAR = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "numeric", minute: "2-digit", second: "2-digit" });
+
+export function momentInYear(milliseconds) {
+  return IN_YEAR.format(new Date(milliseconds));
+}
+
 export function clockTime(milliseconds) {
   return new Date(milliseconds).toTimeString().slice(0, 8);
 }
@@ -94,13 +101,17 @@ export function words(type) {
   return String(type).replaceAll("_", " ");
 }
 
-// Ranks in as few words as a thousand of them allow: 0–6, 8.
-export function ranges(numbers) {
+// Ranks in as few words as a thousand of them allow: 0–6, 8. They come as texts, of which some may be no number.
+export function ranges(ranks) {
+  const all = [...new Set(ranks.map(String))];
   const found = [];
-  for (const number of [...new Set(numbers)].sort((one, other) => one - other)) {
+  for (const number of all.filter(isWhole).map(Number).sort((one, other) => one - other)) {
     const last = found.at(-1);
     if (last && number === last[1] + 1) last[1] = number;
     else found.push([number, number]);
   }
-  return found.map(([first, last]) => (first === last ? String(first) : `${first}–${last}`)).join(", ");
+  const joined = found.map(([first, last]) => (first === last ? String(first) : `${first}–${last}`));
+  return [...joined, ...all.filter((text) => !isWhole(text))].join(", ");
 }
+
+const isWhole = (text) => /^\d+$/.test(text);

@@ -1,8 +1,5 @@
 // What the grid of charts needs to know of metrics and points.
 
-import { count } from "./format.js";
-import { xOf } from "./series.js";
-
 const FIRST = [/^(lm_)?loss$/, /loss/, /acc/, /learning_rate|^lr$/, /grad_?norm/, /tflops|tokens|samples|throughput/, /mem/];
 
 // Numbers that only count along: straight lines that nobody looks at, unless they choose to.
@@ -28,45 +25,44 @@ export function latest(series) {
   return newest ? (newest.special ?? newest.y) : null;
 }
 
-// What a log scale cannot show is said, not hidden.
-export function withoutLogarithm(series) {
-  let hidden = 0;
-  for (const one of series.values()) for (const point of one.points) if (point.y !== null && point.y <= 0) hidden += point.count;
-  return hidden ? `${count(hidden)} ${hidden === 1 ? "point" : "points"} at or below 0 not shown` : "";
-}
-
-export function timesOf(all, axis, range) {
+// Between which times the points within a range of the x axis were logged; null when there are none.
+export function timesOf(lines, range) {
   let start = Infinity;
   let end = -Infinity;
-  for (const series of all) {
-    for (const one of series?.values() ?? []) {
-      one.points.forEach((point, place) => {
-        const before = one.points[Math.max(0, place - 1)];
-        const after = one.points[Math.min(one.points.length - 1, place + 1)];
-        if (xOf(after, axis) < range[0] || xOf(before, axis) > range[1]) return;
-        start = Math.min(start, point.t);
-        end = Math.max(end, point.t);
-      });
-    }
+  for (const { x, points } of lines) {
+    points.forEach((point, place) => {
+      const [before, after] = [Math.max(0, place - 1), Math.min(points.length - 1, place + 1)];
+      if (x[after] < range[0] || x[before] > range[1]) return;
+      start = Math.min(start, point.t);
+      end = Math.max(end, point.t);
+    });
   }
   return start <= end ? [start, end] : null;
-}
-
-export function extentOf(all, axis) {
-  const xs = [...all].flatMap((one) => (one.points.length ? [xOf(one.points[0], axis), xOf(one.points.at(-1), axis)] : []));
-  return xs.length ? [Math.min(...xs), Math.max(...xs)] : null;
 }
 
 // By how much of what is shown each end moves.
 const STEPS = { "+": [0.25, -0.25], "=": [0.25, -0.25], "-": [-0.5, 0.5], ArrowLeft: [-0.25, -0.25], ArrowRight: [0.25, 0.25] };
 
 // What a key makes of the shown range: another one, null for the whole, undefined for a key that means nothing.
-export function steered(range, whole, key) {
+export function steered(range, whole, key, isLog = false) {
   const steps = STEPS[key];
   if (!steps) return undefined;
-  const [from, to] = range ?? whole;
+  const scaled = (ends) => ends.map(isLog ? Math.log10 : Number);
+  const next = movedBy(steps, scaled(range ?? whole), scaled(whole));
+  return next && isLog ? next.map((end) => 10 ** end) : next;
+}
+
+function movedBy(steps, [from, to], whole) {
   const moves = steps.map((step) => step * (to - from));
   if (moves[0] === moves[1]) moves.fill(Math.max(whole[0] - from, Math.min(whole[1] - to, moves[0])));
   const next = [Math.max(whole[0], from + moves[0]), Math.min(whole[1], to + moves[1])];
+  return next[0] <= whole[0] && next[1] >= whole[1] ? null : next;
+}
+
+// A range around a place of it (0 to 1) that is so many times as wide; null for the whole.
+export function zoomedAt(range, whole, share, factor) {
+  const [from, to] = range ?? whole;
+  const centre = from + share * (to - from);
+  const next = [Math.max(whole[0], centre - (centre - from) * factor), Math.min(whole[1], centre + (to - centre) * factor)];
   return next[0] <= whole[0] && next[1] >= whole[1] ? null : next;
 }

@@ -25,7 +25,7 @@ export async function showHealth(root, query, { say, signal }) {
 }
 
 function paint(status, rates) {
-  return [daemon(status), el("h2", {}, "What comes in"), sources(status, rates), ...status.pipelines.flatMap((pipeline) => road(pipeline, rates)), ...plugins(status.plugins)];
+  return [daemon(status), silentDaemons(status), el("h2", {}, "What comes in"), sources(status, rates), ...status.pipelines.flatMap((pipeline) => road(pipeline, rates)), ...plugins(status.plugins)];
 }
 
 function daemon(status) {
@@ -62,6 +62,11 @@ function state(text) {
 
 function trouble(text, at) {
   return text ? el("span", { class: "trouble", title: text }, name(text, 120), at ? ` (${ago(at * 1000)})` : "") : "";
+}
+
+function silentDaemons(status) {
+  const silent = status.shared?.silent ?? [];
+  return silent.length ? el("p", { class: "trouble" }, `Daemons that do not answer, and are not counted here: ${silent.join(", ")}`) : "";
 }
 
 function sources(status, rates) {

@@ -1,23 +1,28 @@
 // Which runs and attempts are drawn; one colour each in all charts.
 
 import { button, el, name, svg } from "./dom.js";
+import { isDark, shade, STROKES } from "./palette.js";
 
 // From so many on, all or none of them can be chosen at once.
 const MANY = 6;
 
 export class Legend {
   // hidden: keys of what is not drawn; changed(): it is to be drawn again
-  constructor(palette, hidden, changed) {
-    Object.assign(this, { palette, hidden, changed });
+  constructor(hidden, changed) {
+    Object.assign(this, { hidden, changed });
     this.box = el("div", { class: "legend", role: "group", "aria-label": "Runs and attempts" });
     this.painted = "";
   }
 
-  paint() {
-    const looks = this.palette.drawn();
-    const now = looks.map((look) => look.place).join();
-    if (looks.length < 2 || this.painted === now) return;
+  // looks: of all that charts have, in their order
+  paint(looks) {
+    const now = [isDark(), ...looks.flatMap((look) => [look.place, look.label])].join("\u0001");
+    if (this.painted === now) return;
     this.painted = now;
+    if (looks.length < 2) {
+      this.box.replaceChildren();
+      return;
+    }
     const choices = looks.map((look) => this.choice(look));
     const all = (shown) => () => this.turnAll(looks, shown);
     const both = looks.length >= MANY ? [button("All", all(true), { class: "small" }), button("None", all(false), { class: "small" })] : [];
@@ -42,9 +47,7 @@ export class Legend {
   }
 }
 
-const STROKES = { dash: "5 3", dot: "2 2", dashdot: "5 2 2 2" };
-
-function swatch(look) {
-  const stroke = { x1: 0, y1: 5, x2: 18, y2: 5, stroke: look.colour, "stroke-width": 3, "stroke-dasharray": STROKES[look.dash] };
+export function swatch(look) {
+  const stroke = { x1: 0, y1: 5, x2: 18, y2: 5, stroke: shade(look.colour, isDark()), "stroke-width": 3, "stroke-dasharray": STROKES[look.dash].join(" ") || null };
   return svg("svg", { class: "swatch", width: 18, height: 10, "aria-hidden": "true" }, svg("line", stroke));
 }

@@ -65,7 +65,7 @@ class List {
     root.append(
       el("h1", {}, "Workloads"),
       this.triage.counters,
-      el("div", { class: "bar" }, this.field, this.triage.namespace, this.triage.picker, this.triage.chips, this.compare, this.clear, el("span", { class: "spacer" }), this.summary),
+      el("div", { class: "bar" }, this.field, this.triage.namespace, this.triage.grouping, this.triage.picker, this.triage.chips, this.compare, this.clear, el("span", { class: "spacer" }), this.summary),
       this.place,
       this.pager,
     );
@@ -133,6 +133,7 @@ class List {
     this.lines = page.workloads;
     this.next = page.next_cursor;
     this.total = page.total_count;
+    this.groups = new Map((page.groups ?? []).map((group) => [JSON.stringify(group.value), group]));
     this.paint();
     await this.look();
     this.triage.show(await get("triage", { search: this.search }, { signal: this.signal }));
@@ -152,7 +153,7 @@ class List {
     if (!this.lines.length) {
       this.place.replaceChildren(this.nothing());
     } else {
-      const rows = this.lines.map((line) => this.row(line));
+      const rows = this.lines.flatMap((line, place) => (this.beginsGroup(line, place) ? [this.groupRow(line.group), this.row(line)] : [this.row(line)]));
       const same = rows.length === this.body.children.length && rows.every((row, place) => row === this.body.children[place]);
       if (!same) this.body.replaceChildren(...rows);
       if (this.place.firstChild !== this.table) {
@@ -162,6 +163,28 @@ class List {
     const wanted = new Set(this.lines.map((line) => line.workload_uid));
     for (const uid of this.rows.keys()) if (!wanted.has(uid)) this.rows.delete(uid);
     this.paintPager();
+  }
+
+  beginsGroup(line, place) {
+    return this.triage.group !== "" && (place === 0 || JSON.stringify(this.lines[place - 1].group) !== JSON.stringify(line.group));
+  }
+
+  // A head above the first line of each group: its value, how many workloads it has on all pages, and who needs somebody.
+  groupRow(value) {
+    const { count: all = 0, counts = {} } = this.groups.get(JSON.stringify(value)) ?? {};
+    const title = `${this.triage.group.replace("config.", "")}: ${value === null ? "none" : typeof value === "string" ? value : JSON.stringify(value)}`;
+    const kinds = [["failed", "failed"], ["stalled", "hung"], ["slow", "slow"], ["not_finite", "not finite"]].filter(([kind]) => counts[kind]);
+    return el(
+      "tr",
+      { class: "group" },
+      el(
+        "th",
+        { colspan: this.triage.columns.length + 2, scope: "colgroup" },
+        name(title, 120),
+        el("span", { class: "quiet" }, ` ${count(all)} ${all === 1 ? "workload" : "workloads"}`),
+        kinds.map(([kind, text]) => el("span", { class: kind === "stalled" ? "event stalled" : "trouble" }, ` · ${count(counts[kind])} ${text}`)),
+      ),
+    );
   }
 
   nothing() {

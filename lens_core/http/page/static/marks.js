@@ -12,12 +12,15 @@ const MARKS = {
   loss_not_finite: ["x", "#e5484d"],
   training_started: ["triangle-right", "#3d7de0"],
   training_ended: ["triangle-left", "#3d7de0"],
+  attempt_began: ["triangle-right-open", "#e07b1a"],
   resumed: ["triangle-right", "#e07b1a"],
   loss_spike: FINDING,
   grad_norm_rising: FINDING,
   slower: FINDING,
   slower_after_restart: FINDING,
   memory_creep: FINDING,
+  host_memory_creep: FINDING,
+  clipping: FINDING,
   checkpoint_slower: FINDING,
   learning_rate_differs: FINDING,
   data_repeated: FINDING,
@@ -28,59 +31,64 @@ const MARKS = {
   loss_off: FINDING,
   slower_than_siblings: FINDING,
   gpu_throttled: FINDING,
+  device_error: FINDING,
   straggler: FINDING,
   imbalance: FINDING,
 };
 
 export function eventMarks(events, options) {
-  if (!options.events) return [];
+  // A metric as the axis says nothing of when an event was, and relative times differ from run to run.
+  if (!options.events || !["iteration", "time"].includes(options.axis)) return [];
   return events
     .map((event) => ({
       type: event.type,
-      x: options.axis === "time" ? new Date(event.timestamp) : event.iteration,
+      x: options.axis === "time" ? event.timestamp : event.iteration,
       text: `${words(event.type)}${event.iteration === null ? "" : ` at ${count(event.iteration)}`}`,
     }))
-    .filter((mark) => mark.x !== null && mark.x !== undefined)
+    .filter((mark) => mark.x !== null && mark.x !== undefined && (!options.logX || mark.x > 0))
     .slice(0, 500);
 }
 
-export function markTrace(marks) {
-  return {
-    type: "scatter",
-    mode: "markers",
-    yaxis: "y2",
-    name: "events",
-    x: marks.map((mark) => mark.x),
-    y: marks.map(() => 0.03),
-    customdata: marks.map((mark) => mark.text),
-    hovertemplate: "%{customdata}<extra></extra>",
-    marker: {
-      size: 8,
-      symbol: marks.map((mark) => MARKS[mark.type]?.[0] ?? "circle"),
-      color: marks.map((mark) => MARKS[mark.type]?.[1] ?? (ALARMING.has(mark.type) ? "#e5484d" : "#8a8f98")),
-    },
-  };
+// Where attempts begin in joined lines; on another axis than that of iterations they have no place.
+export function beginMarks(lines, { axis, logX }) {
+  if (axis !== "iteration") return [];
+  const all = lines.flatMap((line) => (line.begins ?? []).map(({ x, attempt }) => ({ type: "attempt_began", x, text: `attempt ${attempt} begins at ${count(x)}` })));
+  return all.filter((mark) => !logX || mark.x > 0).slice(0, MOST_BEGINS);
 }
 
-// A line where something went wrong; what went wrong over and over is one band from its first mark to its last.
-export function alarmShapes(marks) {
-  const spans = new Map();
-  for (const mark of marks) {
-    if (!ALARMING.has(mark.type)) continue;
-    const span = spans.get(mark.type) ?? spans.set(mark.type, []).get(mark.type);
-    span.push(mark.x);
-  }
-  return [...spans.values()].flatMap((all) => (all.length > MOST_LINES ? [band(all)] : all.map(line)));
+// How a mark of an event looks: [symbol, colour].
+export function lookOf(type) {
+  return MARKS[type] ?? ["circle", ALARMING.has(type) ? ALARM : "#8a8f98"];
+}
+
+// A line where something went wrong; what went wrong over and over is one band from its first mark to its last:
+// [{from, to}], which are the same for a line.
+export function alarmSpans(marks) {
+  const kinds = new Map();
+  for (const mark of marks) if (ALARMING.has(mark.type)) kinds.set(mark.type, [...(kinds.get(mark.type) ?? []), mark.x]);
+  return [...kinds.values()].flatMap((all) => (all.length > MOST_LINES ? [{ from: Math.min(...all), to: Math.max(...all) }] : all.map((x) => ({ from: x, to: x }))));
 }
 
 const MOST_LINES = 5;
-const UPRIGHT = { yref: "paper", y0: 0, y1: 1 };
+const MOST_BEGINS = 100;
+export const ALARM = "#e5484d";
+export const ALARM_SOFT = "rgba(229,72,77,0.12)";
 
-function line(x) {
-  return { ...UPRIGHT, type: "line", x0: x, x1: x, line: { color: "#e5484d", width: 1, dash: "dot" } };
+// The outline of a symbol around a point, as a path of SVG and of a canvas alike.
+export function symbolPath(symbol, x, y, size) {
+  const half = size / 2;
+  const polygon = (...points) => `M${points.map(([dx, dy]) => `${x + dx * half} ${y + dy * half}`).join("L")}Z`;
+  const shapes = {
+    square: () => polygon([-1, -1], [1, -1], [1, 1], [-1, 1]),
+    diamond: () => polygon([0, -1.3], [1.3, 0], [0, 1.3], [-1.3, 0]),
+    "triangle-up": () => polygon([0, -1.1], [1.1, 1], [-1.1, 1]),
+    "triangle-right": () => polygon([-1, -1.1], [1.1, 0], [-1, 1.1]),
+    "triangle-left": () => polygon([1, -1.1], [-1.1, 0], [1, 1.1]),
+    x: () => `M${x - half} ${y - half}L${x + half} ${y + half}M${x + half} ${y - half}L${x - half} ${y + half}`,
+    circle: () => `M${x - half} ${y}a${half} ${half} 0 1 0 ${size} 0a${half} ${half} 0 1 0 ${-size} 0Z`,
+  };
+  return shapes[symbol.replace("-open", "")]();
 }
 
-function band(all) {
-  const [first, last] = [all.reduce((one, x) => (x < one ? x : one)), all.reduce((one, x) => (x > one ? x : one))];
-  return { ...UPRIGHT, type: "rect", layer: "below", x0: first, x1: last, fillcolor: "rgba(229,72,77,0.12)", line: { color: "#e5484d", width: 1, dash: "dot" } };
-}
+// Whether only the outline of a symbol is drawn.
+export const isOutline = (symbol) => symbol === "x" || symbol.endsWith("-open");

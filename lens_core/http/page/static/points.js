@@ -11,17 +11,21 @@ const BUCKETS_OF_ALL = 8000;
 const ALIVE_MS = 120_000;
 // A series that has grown so much while we looked is asked for anew.
 const MAX_KEPT = 3 * MOST_BUCKETS;
-const AT_ONCE = 6;
+// Few at once, and few such bunches at the same time, so that the first on the screen are the first that are there.
+const AT_ONCE = 3;
+const BUNCHES_AT_ONCE = 2;
 const RETRY_MS = 3000;
 
 export class Points {
-  constructor(uids, signal, failed, weight = 0) {
-    Object.assign(this, { uids, signal, failed, weight });
+  constructor(uids, signal, failed, { weight = 0, percentiles = false } = {}) {
+    Object.assign(this, { uids, signal, failed, weight, percentiles });
     this.metrics = new Map(); // metric → Map(series key → {uid, run, attempt, source, points, figures, average})
     this.waiting = new Map();
+    this.leftOut = new Map(); // text → {data_source, left_out}: what answers left out, as another source has the same
     this.ends = new Map(); // series key → ms until which all metrics that were asked for are known
     this.curves = 1; // how many of one metric there were
     this.timer = null;
+    this.running = 0; // bunches
   }
 
   // The series of a metric over the whole run.
@@ -38,11 +42,23 @@ export class Points {
 
   async flush() {
     this.timer = null;
-    const asked = [...this.waiting].filter(([, item]) => !item.sent);
-    asked.forEach(([, item]) => (item.sent = true));
-    const bunches = [];
-    for (let first = 0; first < asked.length; first += AT_ONCE) bunches.push(asked.slice(first, first + AT_ONCE));
-    await Promise.all(bunches.map((bunch) => this.loadBunch(bunch)));
+    const free = Array.from({ length: BUNCHES_AT_ONCE - this.running }, () => this.loadBunches());
+    await Promise.all(free);
+  }
+
+  // One bunch after the other, until nothing waits.
+  async loadBunches() {
+    this.running += 1;
+    try {
+      for (;;) {
+        const bunch = [...this.waiting].filter(([, item]) => !item.sent).slice(0, AT_ONCE);
+        if (!bunch.length) return;
+        for (const [, item] of bunch) item.sent = true;
+        await this.loadBunch(bunch);
+      }
+    } finally {
+      this.running -= 1;
+    }
   }
 
   // What cannot be had now is asked for again until it is there: the charts that wait for it come by themselves.
@@ -58,17 +74,19 @@ export class Points {
     } catch (error) {
       this.failed(error);
       if (this.signal.aborted) return;
-      for (const [, item] of bunch) item.sent = false;
-      this.timer ??= setTimeout(() => this.flush().catch(this.failed), RETRY_MS);
+      setTimeout(() => {
+        for (const [, item] of bunch) item.sent = false;
+        this.flush().catch(this.failed);
+      }, RETRY_MS);
     }
   }
 
   async whole(metrics) {
-    const { weight } = this;
+    const { weight, percentiles } = this;
     const found = await this.fetch(metrics, {}, weight);
     this.curves = Math.max(1, ...[...found.values()].map((series) => series.size));
     for (const series of found.values()) for (const one of series.values()) averaged(one, weight);
-    return weight === this.weight ? found : this.whole(metrics); // it was turned meanwhile
+    return weight === this.weight && percentiles === this.percentiles ? found : this.whole(metrics); // turned meanwhile
   }
 
   // Finer points between two times, for some metrics: metric → series. Their average is the server's, which knows what
@@ -89,6 +107,13 @@ export class Points {
     return weight === this.weight;
   }
 
+  // Whether the axes go by percentiles of all points, for which the server has to read all of them.
+  async wantPercentiles(isWanted) {
+    this.percentiles = isWanted;
+    const without = [...this.metrics].filter(([, series]) => [...series.values()].some((one) => one.figures.p2 == null));
+    if (isWanted && without.length) await this.anew(without.map(([metric]) => metric));
+  }
+
   async fetch(metrics, more, weight) {
     const found = new Map(metrics.map((metric) => [metric, new Map()]));
     // A name that comes twice is a literal one, whatever letters it holds.
@@ -96,8 +121,9 @@ export class Points {
     const buckets = Math.max(FEWEST_BUCKETS, Math.min(MOST_BUCKETS, Math.floor(BUCKETS_OF_ALL / this.curves)));
     await Promise.all(
       this.uids.map(async (uid) => {
-        const asked = { metrics: names, buckets, smooth: weight || "", ...more };
-        const { data, series } = await get(workloadPath(uid, "/metrics/data"), asked, { signal: this.signal });
+        const asked = { metrics: names, buckets, smooth: weight || "", percentiles: this.percentiles ? "" : "false", ...more };
+        const { data, series, echoes } = await get(workloadPath(uid, "/metrics/data"), asked, { signal: this.signal });
+        for (const one of echoes ?? []) this.leftOut.set(JSON.stringify([uid, one]), one);
         for (const point of data) this.add(found, uid, point);
         for (const figures of series) {
           const one = found.get(figures.metric_name)?.get(keyOf(uid, figures));
@@ -120,6 +146,7 @@ export class Points {
     one.points.push({
       x: point.iteration,
       t: point.timestamp,
+      attempt: point.attempt,
       y: point.value,
       low: point.min,
       high: point.max,

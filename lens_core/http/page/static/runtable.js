@@ -12,13 +12,14 @@ const MOST_SETTINGS = 6;
 
 // What the address says of the table; `changed` is called with it when somebody turns it.
 export function tableState(query) {
-  return { baseline: query.get("baseline") ?? "", runsort: query.get("runsort") ?? "", runorder: query.get("runorder") ?? "", runfilter: query.getAll("runfilter"), runat: query.get("runat") ?? "" };
+  return { baseline: query.get("baseline") ?? "", runsort: query.get("runsort") ?? "", runorder: query.get("runorder") ?? "", runfilter: query.getAll("runfilter"), runat: query.get("runat") ?? "", rungroup: query.get("rungroup") ?? "", runcolumns: query.get("runcolumns") ?? "" };
 }
 
 export async function runTable(place, { uids, state, signal, changed }) {
-  const asked = { uid: uids, sort: state.runsort, order: state.runorder, filter: state.runfilter, limit: PAGE, cursor: state.runat };
+  const asked = { uid: uids, sort: state.runsort, order: state.runorder, filter: state.runfilter, group: state.rungroup, limit: PAGE, cursor: state.runat };
   const turn = (change) => changed({ ...state, ...change });
-  place.append(el("h2", {}, "Runs compared"), controls(state, turn));
+  const bar = controls(state, turn);
+  place.append(el("h2", {}, "Runs compared"), bar);
   let found;
   try {
     found = await get("runs", asked, { signal });
@@ -29,8 +30,14 @@ export async function runTable(place, { uids, state, signal, changed }) {
   }
   const { runs, total_count: total } = found;
   const baseline = state.baseline ? await baselineOf(state.baseline, runs, signal) : null;
-  const settings = differing(runs);
-  const metrics = inOrder([...new Set(runs.flatMap((run) => Object.keys(run.last)))].filter(tells)).slice(0, MOST_METRICS);
+  const allSettings = differing(runs);
+  const allMetrics = inOrder([...new Set(runs.flatMap((run) => Object.keys(run.last)))].filter(tells));
+  const isWhole = state.runcolumns === "all";
+  const settings = isWhole ? allSettings : allSettings.slice(0, MOST_SETTINGS);
+  const metrics = isWhole ? allMetrics : allMetrics.slice(0, MOST_METRICS);
+  const left = allSettings.length + allMetrics.length - settings.length - metrics.length;
+  bar.append(grouping(state, allSettings, turn));
+  if (left || isWhole) bar.append(button(isWhole ? "Fewer columns" : `${count(left)} more columns`, () => turn({ runcolumns: isWhole ? "" : "all" })));
   const columns = [
     { head: "Run", sort: "run_id", cell: (run) => titleOf(run, uids) },
     { head: "State", sort: "state", cell: (run) => stateBadge({ ...run, event: null }) },
@@ -41,7 +48,35 @@ export async function runTable(place, { uids, state, signal, changed }) {
   ];
   const heads = ["Baseline", ...columns.map((column) => sorter(column, state, turn))];
   const rows = runs.map((run) => [choice(run, baseline, turn), ...columns.map((column) => column.cell(run))]);
-  place.append(table("Runs compared", heads, rows), pager(found, state, total, turn));
+  const shown = table("Runs compared", heads, rows);
+  if (state.rungroup) insertHeads(shown, found, state.rungroup, heads.length);
+  place.append(shown, pager(found, state, total, turn));
+}
+
+// By the state or a setting that differs; the server puts the runs of a group together, over all pages.
+function grouping(state, settings, turn) {
+  const choices = [...new Set(["state", ...settings.map((key) => `config.${key}`), ...(state.rungroup ? [state.rungroup] : [])])];
+  const options = choices.map((choice) => el("option", { value: choice }, `Group by ${choice.replace("config.", "").slice(0, 60)}`));
+  const select = el("select", { "aria-label": "Group runs by" }, el("option", { value: "" }, "No groups"), options);
+  select.value = state.rungroup;
+  select.addEventListener("change", () => turn({ rungroup: select.value, runat: "" }));
+  return select;
+}
+
+// A head above the first run of each group on this page, with the number of its runs on all pages.
+function insertHeads(place, { runs, groups }, group, columns) {
+  const [kind, ...rest] = group.split(".");
+  const key = rest.join(".");
+  const valueOf = (run) => JSON.stringify((key ? run[kind][key] : run[kind]) ?? null);
+  const counts = new Map(groups.map(({ value, count: all }) => [JSON.stringify(value), all]));
+  const lines = [...place.querySelectorAll("tbody > tr")];
+  runs.forEach((run, at) => {
+    if (at && valueOf(runs[at - 1]) === valueOf(run)) return;
+    const all = counts.get(valueOf(run)) ?? 0;
+    const title = el("th", { colspan: columns, scope: "colgroup" }, name(`${key || kind}: ${valueOf(run) === "null" ? "none" : told(JSON.parse(valueOf(run)))}`, 120));
+    title.append(el("span", { class: "quiet" }, ` ${count(all)} ${all === 1 ? "run" : "runs"}`));
+    lines[at].before(el("tr", { class: "group" }, title));
+  });
 }
 
 const keyOf = (run) => `${run.workload_uid}\u0001${run.run_id}`;
@@ -57,10 +92,11 @@ async function baselineOf(key, runs, signal) {
 
 export function differing(runs) {
   const keys = [...new Set(runs.flatMap((run) => Object.keys(run.config)))].sort();
-  return keys.filter((key) => new Set(runs.map((run) => JSON.stringify(run.config[key]))).size > 1).slice(0, MOST_SETTINGS);
+  return keys.filter((key) => new Set(runs.map((run) => JSON.stringify(run.config[key]))).size > 1);
 }
 
-const told = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+// Of a number as many digits as somebody may have written, not those of its rounding.
+const told = (value) => (typeof value === "string" ? value : typeof value === "number" ? String(Number(value.toPrecision(12))) : JSON.stringify(value));
 
 function titleOf(run, uids) {
   return [name(run.run_id || (uids.length > 1 ? "" : run.name), 60), uids.length > 1 ? el("small", { class: "quiet" }, name(` ${run.name}`, 60)) : ""];

@@ -5,11 +5,13 @@ import { code, el, name, table } from "./dom.js";
 import { ago, count, duration, moment, number, ranges, words } from "./format.js";
 import { empty, frameworkBadges } from "./pieces.js";
 
-export async function runs(place, { detail }) {
+export async function runs(place, { uid, detail, signal }) {
   if (!detail.runs.length) {
     place.append(empty("No run has logged anything yet", "Runs and attempts come here with their first row."));
     return;
   }
+  const { attempts } = await get(workloadPath(uid, "/attempts"), {}, { signal });
+  const ends = new Map(attempts.map((one) => [JSON.stringify([one.run_id, one.attempt, one.data_source]), one]));
   const rows = together(detail.runs).map(({ run, ranks, behind }) => [
     run.run_id ? name(run.run_id, 60) : el("span", { class: "quiet" }, "without a name"),
     String(run.attempt),
@@ -19,12 +21,22 @@ export async function runs(place, { detail }) {
     [`${count(run.first_iteration)} – ${count(run.last_iteration)}`, behind],
     count(run.target_iteration),
     duration((run.last_seen - run.first_seen) / 1000),
+    ended(ends.get(JSON.stringify([run.run_id, run.attempt, run.data_source]))),
+    lost(ends.get(JSON.stringify([run.run_id, run.attempt, run.data_source]))),
     el("time", { title: moment(run.last_seen) }, ago(run.last_seen)),
   ]);
   place.append(
-    table("Runs and attempts", ["Run", "Attempt", "Source", "Ranks", "Rows", "Iterations", "Target", "Took", "Last seen"], rows),
+    table("Runs and attempts", ["Run", "Attempt", "Source", "Ranks", "Rows", "Iterations", "Target", "Took", "Ended", "Steps lost", "Last seen"], rows),
   );
 }
+
+// Why an attempt ended; nothing of one that may still run.
+function ended(found) {
+  if (!found?.end) return "–";
+  return [el("span", { class: `state ${found.end === "restarted" ? "silent" : found.end}` }, found.end), found.reason ? el("small", { class: "quiet" }, name(` ${found.reason}`, 90)) : ""];
+}
+
+const lost = (found) => (found?.steps_lost === null || found === undefined ? "–" : count(found.steps_lost));
 
 // The ranks of an attempt are one line, which says which few are behind.
 function together(runs) {

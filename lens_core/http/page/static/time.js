@@ -2,7 +2,7 @@
 
 import { get, workloadPath } from "./api.js";
 import { el, name, svg, table } from "./dom.js";
-import { ago, duration, moment, words } from "./format.js";
+import { ago, duration, moment, ranges, words } from "./format.js";
 import { empty } from "./pieces.js";
 
 const WIDTH = 1000;
@@ -122,7 +122,7 @@ function ranksOf({ verdict, windows }) {
 
 function inWords(verdict) {
   const times = verdict.ratio ? ` at ${verdict.ratio.toFixed(2)} of the median` : "";
-  const whose = verdict.ranks.length ? `${verdict.ranks.length === 1 ? "rank" : "ranks"} ${verdict.ranks.join(", ")}` : "";
+  const whose = verdict.ranks.length ? `${verdict.ranks.length === 1 ? "rank" : "ranks"} ${ranges(verdict.ranks)}` : "";
   const texts = {
     none: "No rank stands out.",
     unknown: `Unknown: ${verdict.advice}.`,
@@ -134,7 +134,7 @@ function inWords(verdict) {
   return texts[verdict.kind] ?? verdict.kind;
 }
 
-// Rank by time: how much longer than the median each rank takes.
+// Rank by time: how much longer than the median each rank takes; in collectives the slow one waits least.
 function heatMap(windows, role) {
   const ranks = [...new Set(windows.flatMap((window) => Object.keys(window[role] ?? {})))].map(Number).sort((one, other) => one - other);
   const size = Math.max(2, Math.min(16, Math.floor(600 / Math.max(1, ranks.length))));
@@ -143,10 +143,14 @@ function heatMap(windows, role) {
     const sorted = values.map(([, value]) => value).sort((one, other) => one - other);
     const median = sorted[Math.floor(sorted.length / 2)] || 1;
     return values.map(([rank, value]) => {
-      const over = Math.max(0, Math.min(1, (value / median - 1) / 0.5));
+      const away = role === "waiting" ? 1 - value / median : value / median - 1;
+      const over = Math.max(0, Math.min(1, away / 0.5));
       const title = svg("title", {}, `rank ${rank}: ${(value / median).toFixed(3)} of the median`);
       return svg("rect", { x: column * 60, y: ranks.indexOf(Number(rank)) * size, width: 58, height: Math.max(1, size - 1), fill: `hsl(${Math.round(140 - 140 * over)} 60% 50%)` }, title);
     });
   });
-  return svg("svg", { class: "heat", width: windows.length * 60, height: ranks.length * size, role: "img", "aria-label": `Times of ${ranks.length} ranks (${role})` }, cells);
+  const what = { compute: "Own work", waiting: "Waiting in collectives", data: "Waiting for data" }[role];
+  const order = `${what} against the median of all ranks: ranks ${ranks[0]} to ${ranks[ranks.length - 1]} from top to bottom, 50 logged steps a column, the newest on the right; red is what holds the others up.`;
+  const map = svg("svg", { class: "heat", width: windows.length * 60, height: ranks.length * size, role: "img", "aria-label": `Times of ${ranks.length} ranks (${role})` }, cells);
+  return el("figure", {}, el("figcaption", { class: "quiet" }, order), map);
 }

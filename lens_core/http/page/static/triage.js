@@ -1,5 +1,6 @@
 // Above the list: how many workloads need somebody, as filters; what else is filtered, as chips; which columns.
 
+import { get } from "./api.js";
 import { COLUMNS, columnsOf, isUsual } from "./columns.js";
 import { button, el, name } from "./dom.js";
 import { count } from "./format.js";
@@ -14,11 +15,14 @@ export class Triage {
     this.namespaces = new Set(query.getAll("namespace"));
     this.sort = query.get("sort") ?? "";
     this.isDescending = query.get("order") === "desc";
+    this.group = query.get("group") ?? "";
     this.columns = columnsOf(query.getAll("column"));
     this.found = null;
     this.counters = el("div", { class: "counters", role: "group", "aria-label": "Filter by state" });
     this.chips = el("span", { class: "chips" });
     this.namespace = el("select", { "aria-label": "Filter by namespace", hidden: true, on: { change: () => this.choose(this.namespace.value) } });
+    this.grouping = el("select", { "aria-label": "Group by", on: { change: () => this.groupBy(this.grouping.value), focus: () => this.offerGroups(), pointerenter: () => this.offerGroups() } });
+    this.paintGrouping([]);
     this.picker = this.columnPicker();
     this.buttons = new Map(
       COUNTERS.map(([key, title]) => {
@@ -33,7 +37,7 @@ export class Triage {
 
   // What the server is asked with, and what the address says.
   asked() {
-    return { state: [...this.states].join(","), namespace: [...this.namespaces], sort: this.sort, order: this.isDescending ? "desc" : "" };
+    return { state: [...this.states].join(","), namespace: [...this.namespaces], sort: this.sort, order: this.isDescending ? "desc" : "", group: this.group };
   }
 
   parameters() {
@@ -54,6 +58,29 @@ export class Triage {
     this.namespace.hidden = found.namespaces.length < 2;
     if (document.activeElement === this.namespace) return;
     this.namespace.replaceChildren(el("option", { value: "" }, "Namespace …"), ...left.map((one) => el("option", { value: one.name }, `${one.name} (${count(one.count)})`)));
+  }
+
+  // By which settings workloads can be grouped, the server finds out in their evidence: only for somebody who asks.
+  async offerGroups() {
+    if (this.areGroupsKnown) return;
+    this.areGroupsKnown = true;
+    try {
+      this.paintGrouping((await get("triage", { groups: "true" })).groups);
+    } catch {
+      this.areGroupsKnown = false; // asked again with the next focus
+    }
+  }
+
+  paintGrouping(settings) {
+    const choices = [...new Set(["namespace", "state", "project", ...settings, ...(this.group ? [this.group] : [])])];
+    const options = choices.map((choice) => el("option", { value: choice }, `Group by ${choice.replace("config.", "").slice(0, 60)}`));
+    this.grouping.replaceChildren(el("option", { value: "" }, "No groups"), ...options);
+    this.grouping.value = this.group;
+  }
+
+  groupBy(group) {
+    this.group = group;
+    this.changed();
   }
 
   turn(key) {

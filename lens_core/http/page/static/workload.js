@@ -1,13 +1,17 @@
 // One workload, or several beside each other.
 
+import { CHART_KEYS } from "./address.js";
 import { get, workloadPath } from "./api.js";
 import { ChartGrid } from "./chartgrid.js";
 import { compare } from "./compare.js";
 import { diagnosis } from "./diagnosis.js";
 import { button, el, throttle } from "./dom.js";
+import { Evidence } from "./evidence.js";
 import { head, waiting } from "./head.js";
 import { listen } from "./live.js";
+import { Machines } from "./machine.js";
 import { empty } from "./pieces.js";
+import { placed } from "./placing.js";
 import { runTable, tableState } from "./runtable.js";
 import { note } from "./state.js";
 import { events, runs, why } from "./tabs.js";
@@ -16,7 +20,7 @@ import { whereTimeWent } from "./time.js";
 const MOST = 20;
 const HEAD_EVERY_MS = 3000;
 const OTHERS = { runs, events, why, diagnosis, time: whereTimeWent };
-const TABS = { charts: "Charts", runs: "Runs", time: "Time", events: "Events", why: "Why this framework?", diagnosis: "Diagnosis" };
+const TABS = { charts: "Charts", runs: "Runs", machines: "Host and GPU", time: "Time", events: "Events", why: "Why this framework?", diagnosis: "Diagnosis" };
 
 export async function showWorkload(root, query, { say, signal }) {
   const all = [...new Set(query.getAll("uid"))];
@@ -49,6 +53,7 @@ export async function showWorkload(root, query, { say, signal }) {
     clearInterval(often);
     follow.cancel();
     view.end();
+    document.title = "Lens";
   };
 }
 
@@ -65,7 +70,8 @@ class Workload {
     this.head = el("div", { class: "head" });
     this.tabs = el("div", { class: "tabs", role: "tablist", "aria-label": "About the workload" });
     this.place = el("div", { class: "tab", role: "tabpanel", id: "panel", tabindex: "0" });
-    root.append(this.head, this.tabs, this.place);
+    this.evidence = this.isOne ? new Evidence(this.uid, signal) : null;
+    root.append(this.head, this.evidence?.place ?? "", this.tabs, this.place);
     this.known = this.isOne ? TABS : { charts: "Charts", compare: "Compared" };
     if (!(this.tab in this.known)) this.tab = "charts";
   }
@@ -135,6 +141,7 @@ class Workload {
     this.head.replaceChildren(head(this.each));
     if (focused) [...this.head.querySelectorAll("a")].find((one) => one.getAttribute("href") === focused)?.focus();
     this.paintTabs();
+    this.evidence?.show(this.each[0].glance.verdict?.state).catch(this.say);
   }
 
   // The buttons stay the same, so that no click and no focus is lost when the head is painted again.
@@ -161,8 +168,8 @@ class Workload {
   }
 
   async open(tab) {
-    this.grid?.end();
-    this.grid = null;
+    this.end();
+    this.grid = this.machines = null;
     this.tab = tab;
     this.paintTabs();
     this.note({});
@@ -174,16 +181,24 @@ class Workload {
       place.before(this.below);
       await this.fill(this.below);
     }
-    if (!(tab in OTHERS)) return;
+    if (tab !== "machines" && !(tab in OTHERS)) return;
     await this.ready;
-    if (place.isConnected) await this.fill(place);
+    if (!place.isConnected) return;
+    if (tab in OTHERS) await this.fill(place);
+    else await this.showMachines(place);
+  }
+
+  async showMachines(place) {
+    const { uid, signal, say } = this;
+    this.machines ??= new Machines(place, { uid, signal, say });
+    await this.machines.show(this.each[0].glance.loss_name);
   }
 
   async fill(place) {
     const { uid, signal, names, grid } = this;
     if (this.tab === "compare" || this.tab === "runs") await runTable(place, { uids: this.uids, state: this.runs, signal, changed: (state) => this.turnRuns(state) });
     if (this.tab === "compare") await compare(place, { names, points: grid.points, metrics: grid.shownMetrics(), signal });
-    else await OTHERS[this.tab](place, { uid, signal, detail: this.each[0].detail });
+    else await OTHERS[this.tab](place, { uid, signal, detail: this.each[0].detail, glance: this.each[0].glance });
   }
 
   turnRuns(state) {
@@ -195,6 +210,7 @@ class Workload {
   // A tab without charts, or the tables beside them, as they are now: what somebody has unfolded stays unfolded.
   async refill(isWanted = false) {
     const { tab } = this;
+    if (this.machines) return this.showMachines();
     const old = tab === "compare" ? this.below : this.place.firstElementChild;
     if (!isWanted && document.activeElement?.matches("input[type=search]") && old?.contains(document.activeElement)) return; // somebody writes
     const fresh = el("div");
@@ -227,14 +243,14 @@ class Workload {
   tellGrid() {
     if (!this.each.length) return;
     this.grid.setRuns(this.each.flatMap(({ uid, detail }) => began(uid, detail.runs)));
-    this.grid.setEvents(this.isOne ? this.each[0].events : []);
+    this.grid.setEvents(this.isOne ? placed(this.each[0].events, this.each[0].detail.runs) : []);
   }
 
   note(parameters) {
     Object.assign(this.parameters, parameters);
     const fixed = { uid: this.uids, tab: this.tab === "charts" ? "" : this.tab };
     if (!this.grid && !Object.keys(parameters).length) {
-      for (const key of ["metric", "axis", "smooth", "log", "events", "outliers", "hide", "from", "to", "tall"]) {
+      for (const key of CHART_KEYS) {
         this.parameters[key] ??= this.query.getAll(key);
       }
     }
@@ -268,7 +284,7 @@ class Workload {
 
   end() {
     this.grid?.end();
-    document.title = "Lens";
+    this.machines?.end();
   }
 }
 
@@ -284,12 +300,7 @@ function isSame(fresh, old) {
 
 const titleOf = (details) => details.querySelector("summary")?.textContent;
 
-// The runs of a workload as charts know them: their ranks are one.
+// The runs of a workload as charts know them, each rank of each attempt by itself.
 function began(uid, runs) {
-  const found = new Map();
-  for (const { run_id: run, attempt, data_source: source, first_seen: since } of runs) {
-    const key = JSON.stringify([run, attempt, source]);
-    found.set(key, { uid, run, attempt, source, since: Math.min(since, found.get(key)?.since ?? since) });
-  }
-  return [...found.values()];
+  return runs.map((one) => ({ uid, run: one.run_id, attempt: one.attempt, source: one.data_source, rank: one.rank, since: one.first_seen, until: one.last_seen }));
 }

@@ -13,9 +13,10 @@ import numpy.typing as npt
 from lens_core import LensError
 from lens_core.plugin_api.urls import hide, remember
 
-from ..address import NotReady
 from .address import PointsAddress
-from .schema import COLUMNS, TABLE, create_statements
+from .client_errors import PointsAway
+from .ownership import Ownership, Run, create_tables, verify_tables
+from .schema import create_statements
 
 if TYPE_CHECKING:
     from clickhouse_connect.driver import AsyncClient
@@ -24,10 +25,9 @@ _MISSING = "points: clickhouse:// needs a package that is not installed: pip ins
 _MOST_QUERY_BYTES = 16 * 1024 * 1024
 _OLDEST = (24, 3)
 _MESSAGE_CHARACTERS = 300
-
-
-class PointsAway(NotReady):
-    """ClickHouse is not there now, or refused; the text says why."""
+# No such column, unknown name, table, database: what a statement meets at the ClickHouse of somebody else.
+_CODES_OF_OTHERS = ("Code: 16.", "Code: 47.", "Code: 60.", "Code: 81.")
+_NOBODY = Ownership("unknown", "")
 
 
 class ClickHouse:
@@ -42,6 +42,18 @@ class ClickHouse:
         self._timeout_seconds = timeout_seconds
         self._client: AsyncClient | None = None
         self._connecting = asyncio.Lock()
+        self._owner: Ownership | None = None
+        self._is_verified = False
+        self._verified = 0
+
+    def expect_store(self, owner: Ownership) -> None:
+        """Ask from now on for points of this store only."""
+        if owner != self._owner:
+            self._owner, self._is_verified = owner, False
+
+    def own_rows(self, table: str) -> str:
+        """A table with a condition, to which others may be added; at the ClickHouse of another store it is an error."""
+        return f"{table} where {(self._owner or _NOBODY).read_column}"
 
     @property
     def place(self) -> str:
@@ -54,9 +66,33 @@ class ClickHouse:
         if client is not None:
             await client.close()
 
-    async def prepare(self) -> None:
-        """Connect and make the table where it is not there. Raises PointsAway."""
+    async def ping(self) -> None:
+        """Connect, and look at nothing else. Raises PointsAway."""
         await self._connected()
+
+    async def verify(self, *, again: bool = False) -> int:
+        """See that the points of the expected store are here; how often that was seen. Raises PointsAway.
+
+        It is looked at after each connection and each failure; `again` also without one.
+        """
+        if again:
+            self._is_verified = False
+        await self._connected()
+        return self._verified
+
+    async def prepare(self) -> None:
+        """Connect, and make the tables of the expected store where they are not there. Raises PointsAway."""
+        owner, client = self._owner, await self._connected()
+        try:
+            if owner is None:
+                for statement in create_statements():
+                    await client.command(statement)
+            else:
+                await create_tables(_runner(client), owner, self.place)
+        except LensError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as below
+            raise PointsAway(f"ClickHouse is not available: {_describe(error)}") from None
 
     async def fetch(self, statement: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Rows of numbers as a structured array. Raises PointsAway."""
@@ -72,34 +108,39 @@ class ClickHouse:
         """Run a statement without an answer. Raises PointsAway."""
         await self._ask_client("command", statement)
 
-    async def insert(self, columns: Sequence[Any], token: str) -> None:
-        """Insert versions, once however often it is said with this token. Raises PointsAway."""
-        await self._ask_client(
-            "insert",
-            TABLE,
-            columns,
-            column_names=list(COLUMNS),
-            column_type_names=list(COLUMNS.values()),
-            column_oriented=True,
-            settings={"insert_deduplication_token": token},
-        )
+    async def insert(self, table: str, names: Sequence[str], block: bytes, token: str) -> None:
+        """Insert a block of these columns, once however often it is said with this token. Raises PointsAway."""
+        # Not collected with others by the server: an answer means that it is stored. Not merged within the block,
+        # either: readers merge, and it is a third of what an insert costs.
+        settings = {"insert_deduplication_token": token, "async_insert": 0, "optimize_on_insert": 0}
+        named = [*names, (self._owner or _NOBODY).write_column]
+        await self._ask_client("raw_insert", table, named, insert_block=block, settings=settings, fmt="Native")
 
     async def _ask_client(self, method: str, *arguments: Any, **options: Any) -> Any:
+        if self._owner is None:
+            raise PointsAway("PostgreSQL, which knows the id of this store, was not available since the start")
         client = await self._connected()
         try:
             return await getattr(client, method)(*arguments, **options)
         except Exception as error:  # noqa: BLE001 - whatever the client raises, the batch is tried again
+            self._is_verified = False
+            if any(code in str(error) for code in _CODES_OF_OTHERS):
+                await verify_tables(_runner(client), self._owner, self.place)  # which says it in words
             raise PointsAway(f"ClickHouse is not available: {_describe(error)}") from None
 
     async def _connected(self) -> AsyncClient:
         async with self._connecting:
-            if self._client is None:
-                try:
+            try:
+                if self._client is None:
                     self._client = await self._connect()
-                except LensError:
-                    raise
-                except Exception as error:  # noqa: BLE001 - as above
-                    raise PointsAway(f"ClickHouse is not available: {_describe(error)}") from None
+                if not self._is_verified and self._owner is not None and self._owner.place:
+                    await verify_tables(_runner(self._client), self._owner, self.place)
+                    self._is_verified = True
+                    self._verified += 1
+            except LensError:
+                raise
+            except Exception as error:  # noqa: BLE001 - as above
+                raise PointsAway(f"ClickHouse is not available: {_describe(error)}") from None
             return self._client
 
     async def _connect(self) -> AsyncClient:
@@ -124,12 +165,21 @@ class ClickHouse:
             version = (client.server_version or "0.0").split(".")
             if tuple(map(int, version[:2])) < _OLDEST:
                 raise PointsAway(f"ClickHouse {'.'.join(version[:2])} is too old: 24.3 or newer is needed")
-            for statement in create_statements(address.database):
-                await client.command(statement)
         except BaseException:
             await client.close()
             raise
         return client
+
+
+def _runner(client: AsyncClient) -> Run:
+    async def run_statement(statement: str) -> Sequence[Sequence[Any]]:
+        if statement.startswith("select"):
+            rows: Sequence[Sequence[Any]] = (await client.query(statement)).result_rows
+            return rows
+        await client.command(statement)
+        return []
+
+    return run_statement
 
 
 def _describe(error: BaseException) -> str:

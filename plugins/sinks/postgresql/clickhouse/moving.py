@@ -9,6 +9,7 @@ transaction says that the points are in ClickHouse. An interrupted move goes on 
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +22,7 @@ from lens_core import LensError
 from ..blocks import LOWEST_STEP
 from ..grouping import LOG_SOURCE
 from ..identity import Connection
-from ..place import has_change_trigger, read_place, write_place
+from ..place import has_change_trigger, write_place
 from ..rows import RowState, from_stored, to_stored
 from ..sessions import only_here
 from ..writer import stored_row
@@ -29,13 +30,16 @@ from .client import ClickHouse, list_of
 from .schema import TABLE
 from .store import ClickHouseStore
 from .versions import Source, StoredState, VersionColumns, bits_of, state_of_versions, versions_of
-from .writing import fetch_versions
+from .writing import encode_versions, fetch_versions, insert_blocks
 
+_NOTED_EVENTS = {"insert": "new", "update": "new", "delete": "old"}
 _LOCK = (0x4C454E53 << 32) - 2
 _ROWS_AT_ONCE = 5_000
 _ROWS_OF_THE_END = 2_000
 _MOST_ROUNDS = 50
 _LOCK_TIMEOUT = "30s"
+_LOCK_WAIT_SECONDS = 40.0
+_LOCK_PAUSE_SECONDS = 0.2
 _COLUMNS = (
     "r.stream_id, r.row_step, r.received_us, r.sequence, r.rank, nullif(r.iteration, r.row_step), r.event_time_us,"
     " r.updated_us, r.metrics::text, r.tags::text, r.key_sequences::text, r.history::text"
@@ -44,6 +48,11 @@ _NEXT_ROWS = f"select {_COLUMNS} from lens_row r where stream_id = %s and row_st
 _NOTED_ROWS = (
     f"select {_COLUMNS} from (select distinct stream_id, row_step from lens_moving_row where id <= %s) k"
     " join lens_row r using (stream_id, row_step)"
+)
+_GONE_ROWS = (
+    "select distinct k.stream_id, k.row_step from lens_moving_row k join lens_stream s on s.id = k.stream_id"
+    " where k.id <= %s and not exists (select from lens_row r where (r.stream_id, r.row_step) ="
+    " (k.stream_id, k.row_step))"
 )
 
 
@@ -84,33 +93,43 @@ class PointMove:
 
     async def move_everything(self) -> Moved:
         """Move everything. Raises MoveFailed, NotReady where ClickHouse is away; both may be run again."""
-        await self._clickhouse.prepare()
-        async with only_here(self._connection, _LOCK) as is_ours:
-            if not is_ours:
-                raise MoveFailed("another move of this store's points is running; wait until it has ended")
-            place = await read_place(self._connection)
-            if place:
-                raise MoveFailed(f"the points of this store are in the ClickHouse {place} already")
-            await self._begin()
-            streams = await self._copy_streams()
-            for _ in range(_MOST_ROUNDS):
-                if await self._copy_noted() <= _ROWS_OF_THE_END:
+        deadline = time.monotonic() + _LOCK_WAIT_SECONDS
+        while True:
+            async with only_here(self._connection, _LOCK) as is_ours:
+                if is_ours:
+                    streams = await self._move_alone()
                     break
-            await self._switch()
+            # The session of a move that was killed goes on until its statement has ended.
+            if time.monotonic() > deadline:
+                raise MoveFailed("another move of this store's points is running; wait until it has ended")
+            await asyncio.sleep(_LOCK_PAUSE_SECONDS)
+        await self._store.expect_this_store(self._connection)
         await self._store.remove_leftovers(self._connection)
         return Moved(streams, self._rows, self._versions)
+
+    async def _move_alone(self) -> int:
+        place = await self._store.expect_this_store(self._connection)
+        if place:
+            raise MoveFailed(f"the points of this store are in the ClickHouse {place} already")
+        await self._clickhouse.prepare()
+        await self._begin()
+        streams = await self._copy_streams()
+        for _ in range(_MOST_ROUNDS):
+            if await self._copy_noted() <= _ROWS_OF_THE_END:
+                break
+        await self._switch()
+        return streams
 
     async def _begin(self) -> None:
         """Have writes noted, unless an interrupted move has begun with that."""
         async with self._connection.transaction():
             if await has_change_trigger(self._connection):
                 return
-            await self._store.refuse_foreign_points()
             await self._connection.execute("truncate lens_moving_row, lens_moved_stream")
-            for event in ("insert", "update"):  # a trigger with a transition table is of one event
+            for event, table in _NOTED_EVENTS.items():  # a trigger with a transition table is of one event
                 await self._connection.execute(
-                    f"create trigger lens_row_moving_{event} after {event} on lens_row referencing new table as written"
-                    " for each statement execute function lens_note_moving_rows()".encode()
+                    f"create trigger lens_row_moving_{event} after {event} on lens_row referencing {table} table as"
+                    " written for each statement execute function lens_note_moving_rows()".encode()
                 )
 
     async def _copy_streams(self) -> int:
@@ -142,13 +161,10 @@ class PointMove:
         if not stream_ids:
             return
         dtype = np.dtype([("stream", "<u8")])
-        found = await self._clickhouse.fetch(f"select distinct stream from {TABLE}", dtype)
+        found = await self._clickhouse.fetch(f"select distinct stream from {self._clickhouse.own_rows(TABLE)}", dtype)
         partial = set(found["stream"].tolist()) & set(stream_ids)
         if partial:
-            await self._clickhouse.execute(
-                f"delete from {TABLE} where stream in ({list_of(sorted(partial))})"
-                " settings lightweight_deletes_sync = 1"
-            )
+            await self._store.remove_streams(partial)
 
     async def _read_rows(self, statement: str, parameters: Sequence[Any]) -> list[_Row]:
         cursor = await self._connection.execute(statement.encode(), parameters)
@@ -177,7 +193,8 @@ class PointMove:
             columns.append_versions(stream_id, step, versions_of(stored.state), stored.state, stored.received_us)
         copied.note(rows, columns)
         # Inserted anew however often: a row that changed since has the same keys, and would have the same token.
-        await self._clickhouse.insert(await asyncio.to_thread(columns.columns), f"move:{uuid.uuid4()}")
+        blocks = await asyncio.to_thread(encode_versions, columns)
+        await insert_blocks(self._clickhouse, blocks, f"move:{uuid.uuid4()}")
         self._rows += len(rows)
         self._versions += columns.count
         self._show(self._rows)
@@ -187,8 +204,9 @@ class PointMove:
         if not copied.done:
             return
         rows = await self._clickhouse.fetch_rows(
-            f"select stream, metric, count(), sum(bits) from {TABLE} final"
-            f" where stream in ({list_of(copied.done)}) group by stream, metric"
+            f"select stream, metric, count(), sum(bits) from"
+            f" {self._clickhouse.own_rows(f'{TABLE} final')} and stream in ({list_of(copied.done)})"
+            " group by stream, metric"
         )
         found = {(row[0], row[1]): (row[2], row[3]) for row in rows}
         if found != copied.sums():
@@ -211,8 +229,21 @@ class PointMove:
             some = rows[low : low + _ROWS_AT_ONCE]
             await self._insert_rows(some, _Copied())
             await self._compare(some)
+        await self._remove_gone(last)
         await self._connection.execute("delete from lens_moving_row where id <= %s", [last])
         return int(count)
+
+    async def _remove_gone(self, last: int) -> None:
+        """Remove noted rows that retention has removed since, but not the rest of their stream."""
+        cursor = await self._connection.execute(_GONE_ROWS.encode(), [last])
+        gone = await cursor.fetchall()
+        for low in range(0, len(gone), _ROWS_AT_ONCE):
+            some = gone[low : low + _ROWS_AT_ONCE]
+            pairs = ", ".join(f"({stream}, {step})" for stream, step in some)
+            await self._clickhouse.execute(
+                f"delete from {self._clickhouse.own_rows(TABLE)} and stream in ({list_of({row[0] for row in some})})"
+                f" and (stream, step) in ({pairs}) settings lightweight_deletes_sync = 1"
+            )
 
     async def _compare(self, rows: Sequence[_Row]) -> None:
         found = await fetch_versions(self._clickhouse, [(row.stream_id, row.row_step) for row in rows])
@@ -234,8 +265,8 @@ class PointMove:
                 " coalesce((select received_us from lens_moved_stream m where m.stream_id = s.id),"
                 " (extract(epoch from now()) * 1000000)::bigint) where rows > 0"
             )
-            for event in ("insert", "update"):
-                await connection.execute(f"drop trigger lens_row_moving_{event} on lens_row".encode())
+            for event in _NOTED_EVENTS:
+                await connection.execute(f"drop trigger if exists lens_row_moving_{event} on lens_row".encode())
             await connection.execute("truncate lens_moving_row, lens_moved_stream")
             await write_place(connection, self._clickhouse.place)
 

@@ -12,16 +12,21 @@ from lens_core import Unavailable
 
 from ..address import NotReady
 from ..identity import Connection
-from ..point_store import Known
-from ..reducing import thin
+from ..point_store import Curve, Known
+from ..reducing import coarseness, thin
 from ..series import Integers, Series
 from ..streams import ALL, Part, Range, Stream, Window
 from .client import ClickHouse, list_of, text_of
-from .schema import NO_TIME, TABLE, TIME
+from .ranges import RANGE_TYPE, thin_ranges
+from .schema import NO_TIME, RANGE_BITS, RANGE_TABLE, TABLE, TIME
 from .versions import values_of
 
 _ROWS_AT_ONCE = 262_144
 _STREAMS_AT_ONCE = 1_000
+_RANGED_STREAMS_AT_ONCE = 5_000
+RANGE_STEPS: int = 2**RANGE_BITS
+# Of curves with fewer points all are read.
+LEAST_POINTS = 100_000
 _LOWEST = -(2**63)
 # Mostly enough: one version for each row.
 ROW_TYPE = np.dtype([("stream", "<u8"), ("step", "<i8"), ("bits", "<u8"), ("iteration", "<i8"), ("time", "<i8")])
@@ -59,6 +64,21 @@ class ColumnReader:
             part = part.among(among)
         return [part] if part.first_step <= part.last_step else []
 
+    def coarseness(self, stream: Stream, curve: Curve, max_points: int) -> int:
+        """Of how many points of a stream the extremes are read for a chart of a curve.
+
+        Ranges of the roll-up are coarser than what is chosen of points: they are for curves of which that leaves more
+        points than are drawn.
+        """
+        is_enough = curve.points >= LEAST_POINTS and 2 * curve.points >= RANGE_STEPS * curve.share
+        if is_enough and self._has_ranges(stream) and stream.points >= RANGE_STEPS:
+            return RANGE_STEPS
+        return coarseness(self.expected(stream), max_points, is_large=curve.is_large)
+
+    def _has_ranges(self, stream: Stream) -> bool:
+        """Whether the roll-up says of a stream what its points say."""
+        return not (self.window.is_limited or stream.overwritten or stream.own_iterations)
+
     def expected(self, stream: Stream) -> float:
         """About how many points of a stream are in the query's window."""
         return stream.points if self._shares is None else stream.points * self._shares.get(stream.id, 0.0)
@@ -79,6 +99,13 @@ class ColumnReader:
         """The points of parts in pieces; None: the iterations themselves."""
         together: list[Part] = []
         rows = 0.0
+        if part_of is not None and metric is not None and among == ALL:
+            parts = list(parts)
+            coarse = [part for part in parts if part_of[part.place] == RANGE_STEPS]
+            for low in range(0, len(coarse), _RANGED_STREAMS_AT_ONCE):
+                for series in await self._ranges(metric, coarse[low : low + _RANGED_STREAMS_AT_ONCE]):
+                    yield series
+            parts = [part for part in parts if part_of[part.place] != RANGE_STEPS]
         for part in parts:
             count = part.stream.points
             if count > _ROWS_AT_ONCE:
@@ -121,14 +148,31 @@ class ColumnReader:
         ids = np.array([part.stream.id for part in parts], np.uint64)
         starts = np.searchsorted(found["stream"], ids)
         ends = np.searchsorted(found["stream"], ids, "right")
-        every = [
-            (part, _rows_as_series(metric, found[first:last], part.place))
+        every = _rows_as_series(metric, found, 0)
+        series = []
+        for part, first, last in zip(parts, starts.tolist(), ends.tolist(), strict=True):
+            if first < last:
+                every.streams[first:last] = part.place
+                series.append(_only_steps(every.select(slice(first, last)), part))
+        return series
+
+    async def _ranges(self, metric: str, parts: Sequence[Part]) -> list[Series]:
+        """The points of a few streams' ranges, a series for each that has any."""
+        try:
+            found = await self._clickhouse.fetch(
+                f"select {', '.join(RANGE_TYPE.names or ())} from {self._clickhouse.own_rows(RANGE_TABLE)}"
+                f" and stream in ({list_of(part.stream.id for part in parts)})"
+                f" and metric = {text_of(metric)} order by stream, metric, part",
+                RANGE_TYPE,
+            )
+        except NotReady as error:
+            raise Unavailable(str(error)) from None
+        ids = np.array([part.stream.id for part in parts], np.uint64)
+        starts, ends = np.searchsorted(found["stream"], ids), np.searchsorted(found["stream"], ids, "right")
+        return [
+            thin_ranges(found[first:last], part.place, part.stream.points)
             for part, first, last in zip(parts, starts, ends, strict=True)
             if first < last
-        ]
-        return [
-            series.select((series.steps >= part.first_step) & (series.steps <= part.last_step))
-            for part, series in every
         ]
 
     async def _portions(self, metric: str | None, part: Part) -> AsyncIterator[Series]:
@@ -143,16 +187,16 @@ class ColumnReader:
 
     async def _fetch(self, metric: str | None, condition: str, limit: int = 0) -> tuple[_Found, bool]:
         """One row for each stream and step, in their order, and whether there are no more than the limit allows."""
+        source = f"{self._clickhouse.own_rows(TABLE)} and {condition}"
         try:
             if metric is None:
                 end = f" limit {limit}" if limit else ""
                 found = await self._clickhouse.fetch(
-                    f"select {ROW_COLUMNS} from {TABLE} where {condition} group by stream, step"
-                    f" order by stream, step{end}",
+                    f"select {ROW_COLUMNS} from {source} group by stream, step order by stream, step{end}",
                     ROW_TYPE,
                 )
                 return found, found.size < (limit or found.size + 1)
-            of_metric = f"from {TABLE} where {condition} and metric = {text_of(metric)} order by stream, metric, step"
+            of_metric = f"from {source} and metric = {text_of(metric)} order by stream, metric, step"
             end = f" limit {limit} with ties" if limit else ""
             found = await self._clickhouse.fetch(f"select {_PLAIN_COLUMNS} {of_metric}{end}", ROW_TYPE)
             is_last = found.size < (limit or found.size + 1)
@@ -173,8 +217,8 @@ async def shares_in_window(
     among = f" and metric in ({', '.join(map(text_of, metrics))})" if metrics else ""
     try:
         found = await clickhouse.fetch(
-            f"select stream, countIf({TIME} between {window.start_us} and {window.end_us}) / count() from {TABLE}"
-            f" where stream in ({list_of(ids)}){among} group by stream",
+            f"select stream, countIf({TIME} between {window.start_us} and {window.end_us}) / count() from"
+            f" {clickhouse.own_rows(TABLE)} and stream in ({list_of(ids)}){among} group by stream",
             np.dtype([("stream", "<u8"), ("share", "<f8")]),
         )
     except NotReady as error:
@@ -207,6 +251,13 @@ def newest_versions(found: _Found) -> _Found:
         has_own = np.maximum.reduceat(found["has_iteration"], starts)
         kept["iteration"] = np.where(has_own, np.maximum.reduceat(found["iteration"], starts), newest["step"])
     return kept
+
+
+def _only_steps(series: Series, part: Part) -> Series:
+    """The points of a part of a stream, whose steps ascend."""
+    if part.first_step <= series.steps[0] and series.steps[-1] <= part.last_step:
+        return series
+    return series.select((series.steps >= part.first_step) & (series.steps <= part.last_step))
 
 
 def _rows_as_series(metric: str | None, found: _Found, place: int) -> Series:

@@ -1,4 +1,4 @@
-"""The table of points, and what a version is.
+"""The tables of points and of their roll-up, and what a version is.
 
 A version is one metric of one row as one write had it. Rows of the table with one key are the same version: delivered
 again, or with times that are known better by now. They are merged by functions whose order does not matter (the
@@ -15,7 +15,12 @@ figures count it: ClickHouse is written first, so that a version may be there wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 TABLE = "lens_point"
+RANGE_TABLE = "lens_range"
+# A range of the roll-up has 2**RANGE_BITS steps.
+RANGE_BITS = 9
 # Of a row without values: a name that no metric can have, since texts are cleaned of NUL.
 NO_METRIC = "\x00"
 NO_TIME = 2**63 - 1
@@ -42,6 +47,15 @@ COLUMNS = {
     "updated_us": "Int64",
     "received_us": "Int64",
 }
+# A block leaves out columns that have these in all of its rows.
+DEFAULTS: dict[str, int | str] = {
+    "priority": 0,
+    "tags": "",
+    "has_iteration": 0,
+    "iteration": NO_NUMBER,
+    "event_us": NO_TIME,
+    "updated_us": NO_NUMBER,
+}
 _MERGED = {
     "position": "min",
     "bits": "max",
@@ -53,29 +67,53 @@ _MERGED = {
     "updated_us": "max",
     "received_us": "min",
 }
+# Nearly all but values is constant or evenly spaced: a costlier compression makes it no smaller.
 _CODECS = {
-    "step": "DoubleDelta, ZSTD(1)",
-    "sequence": "DoubleDelta, ZSTD(1)",
-    "iteration": "DoubleDelta, ZSTD(1)",
-    "lag": "Delta, ZSTD(1)",
-    "received_us": "Delta, ZSTD(1)",
+    "step": "DoubleDelta, LZ4",
+    "sequence": "DoubleDelta, LZ4",
+    "iteration": "DoubleDelta, LZ4",
+    "lag": "Delta, LZ4",
+    "received_us": "Delta, LZ4",
+    "bits": "ZSTD(1)",
+}
+# As an expression: the lowest number is none that can be written with its sign.
+_DEFAULT_VALUES = {name: f"'{value}'" if value == "" else f"toInt64('{value}')" for name, value in DEFAULTS.items()}
+_BY_STEP = "Tuple(Int64, Int64, UInt64)"
+_BY_BITS = "Tuple(UInt64, Int64, Int64)"
+RANGE_COLUMNS = {
+    "stream": "UInt64",
+    "metric": "LowCardinality(String)",
+    "part": "Int64",
+    "first": _BY_STEP,
+    "last": _BY_STEP,
+    "lowest": _BY_BITS,
+    "highest": _BY_BITS,
+    "no_number": "Tuple(Int64, Int64)",  # `nan` is a number of ClickHouse
 }
 TIME = f"multiIf(lag < {NO_TIME}, sequence + lag, event_us < {NO_TIME}, event_us, received_us)"
 _VALUE = "reinterpretAsFloat64(if(bits >= 9223372036854775808, bitXor(bits, 9223372036854775808), bitNot(bits)))"
 
 
-def create_statements(database: str) -> list[str]:
-    """Make the table where it is not there."""
+def create_statements(more: Sequence[str] = ()) -> list[str]:
+    """Make the tables where they are not there, with some more columns."""
     columns = [
         f"{name} {f'SimpleAggregateFunction({_MERGED[name]}, {kind})' if name in _MERGED else kind}"
-        f" codec({_CODECS.get(name, 'ZSTD(1)')})"
+        f"{f' default {_DEFAULT_VALUES[name]}' if name in _DEFAULT_VALUES else ''}"
+        f" codec({_CODECS.get(name, 'LZ4')})"
         for name, kind in COLUMNS.items()
     ]
     # For those who ask ClickHouse itself; of a metric that was overwritten all versions are there.
     columns += [f"time_us Int64 alias {TIME}", f"value Float64 alias {_VALUE}"]
+    ranges = [
+        f"{name} {f'SimpleAggregateFunction(min, {kind})' if kind.startswith('Tuple') else kind} codec(ZSTD(1))"
+        for name, kind in RANGE_COLUMNS.items()
+    ]
     return [
-        f"create table if not exists {TABLE} ({', '.join(columns)}) engine = AggregatingMergeTree"
-        f" partition by intDiv(stream, {PARTITION_STREAMS})"
-        " order by (stream, metric, step, priority, sequence, spool)"
+        f"create table if not exists {table} ({', '.join([*found, *more])}) engine = AggregatingMergeTree"
+        f" partition by intDiv(stream, {PARTITION_STREAMS}) order by ({key})"
         " settings non_replicated_deduplication_window = 1000"
+        for table, found, key in (
+            (TABLE, columns, "stream, metric, step, priority, sequence, spool"),
+            (RANGE_TABLE, ranges, "stream, metric, part"),
+        )
     ]

@@ -6,30 +6,37 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
-from typing import Any, NamedTuple
+from operator import sub
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lens_core import StepMetrics
 
-from ..grouping import StreamKey, state_of
+from ..grouping import StreamKey
 from ..rows import Order, RowState, Version, order_of
 from ..series import Doubles
-from ..text import microseconds
-from .schema import COLUMNS, MOST_SEQUENCE, NO_METRIC, NO_NUMBER, NO_TIME
+from .native import Column, Texts
+from .schema import COLUMNS, DEFAULTS, MOST_SEQUENCE, NO_METRIC, NO_NUMBER, NO_TIME
 
 Bits = npt.NDArray[np.uint64]
 _SIGN = np.uint64(2**63)
-_BITS_OF_NAN = 0xFFF8_0000_0000_0000
+BITS_OF_NAN = 0xFFF8_0000_0000_0000
+# Columns that are the same for all metrics of a write.
+SHARED = (
+    *("stream", "step", "priority", "sequence", "has_iteration", "iteration", "lag", "event_us", "updated_us"),
+    "received_us",
+)
 
 
 def bits_of(values: Sequence[float]) -> Bits:
     """Doubles as numbers in the order of `merge`, NaN above all; a zero has no sign, as jsonb has none."""
-    found = np.array(values, np.float64) + 0.0
+    with np.errstate(invalid="ignore"):  # of NaNs some signal, such as the stale marker of Prometheus
+        found = np.array(values, np.float64) + 0.0
     bits = found.view(np.uint64)
     ordered = np.where(bits >= _SIGN, ~bits, bits | _SIGN)
-    ordered[np.isnan(found)] = _BITS_OF_NAN
+    ordered[np.isnan(found)] = BITS_OF_NAN
     return ordered
 
 
@@ -62,32 +69,60 @@ class StoredState:
 
 
 class VersionColumns:
-    """Versions to be inserted, column by column."""
+    """Versions to be inserted, column by column; what all metrics of a write share is kept once until then."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-        self.count = 0
+        # Of each write: which metrics, and the columns that these share.
+        self._layouts: list[int] = []
+        self._facts: dict[str, list[int]] = {name: [] for name in SHARED}
+        self._values: list[float] = []
+        self._tags: dict[int, str] = {}  # by the place of the version
+        self._layout_numbers: dict[tuple[str, ...], int] = {}
 
-    def append_new(self, stream_id: int, key: StreamKey, rows: Iterable[tuple[int, StepMetrics | RowState]]) -> None:
-        """Add rows of which nothing is stored."""
-        for row_step, row in rows:
-            if isinstance(row, StepMetrics) and row.values and not row.tags:
-                self._append_once(stream_id, key, row_step, row)
-            else:
-                state = state_of(row, key)
-                self.append_versions(stream_id, row_step, versions_of(state), state, self._source.now_us)
+    @property
+    def count(self) -> int:
+        """The number of versions."""
+        return len(self._values)
 
-    def _append_once(self, stream_id: int, key: StreamKey, row_step: int, row: StepMetrics) -> None:
-        """The usual case: one write, without tags."""
-        order = order_of(row.sequence, row.origin.rank, shared_by_ranks=key.shared_by_ranks)
-        iteration = None if row.iteration == row_step else row.iteration
-        time_us = microseconds(row.event_time)
-        values = row.values
-        self._append_write(
-            stream_id, row_step, order, list(values), list(values.values()), [""] * len(values),
-            RowFacts(iteration, time_us, time_us, self._source.now_us),
-        )  # fmt: skip
+    def append_usual(
+        self, stream_id: int, key: StreamKey, rows: Sequence[StepMetrics], times: Sequence[int | None]
+    ) -> None:
+        """Add rows of which nothing is stored, each written once (at these times), with values and without tags.
+
+        Column by column, because what is done to each row by itself is most of the cost of storing it.
+        """
+        facts, count = self._facts, len(rows)
+        for row in rows:
+            self._values += row.values.values()
+        self._layouts += [self._layout(tuple(row.values)) for row in rows]
+        sequences = [row.sequence for row in rows]
+        facts["stream"] += repeat(stream_id, count)
+        facts["step"] += [row.row_step for row in rows]
+        if key.shared_by_ranks:
+            facts["priority"] += [
+                order_of(row.sequence, row.origin.rank, shared_by_ranks=True).priority for row in rows
+            ]
+        else:
+            facts["priority"] += repeat(0, count)
+        facts["sequence"] += sequences
+        has_own = [row.iteration is not None and row.iteration != row.row_step for row in rows]
+        facts["has_iteration"] += map(int, has_own)
+        facts["iteration"] += [
+            row.iteration if is_own and row.iteration is not None else NO_NUMBER
+            for row, is_own in zip(rows, has_own, strict=True)
+        ]
+        near = [-MOST_SEQUENCE <= sequence <= MOST_SEQUENCE for sequence in sequences]
+        known = [time_us for time_us in times if time_us is not None]
+        if all(near) and len(known) == count:
+            facts["lag"] += map(sub, known, sequences)
+            facts["event_us"] += repeat(NO_TIME, count)
+        else:
+            placed = [_place_time(time_us, sequence) for time_us, sequence in zip(times, sequences, strict=True)]
+            facts["lag"] += [lag for lag, _ in placed]
+            facts["event_us"] += [event_us for _, event_us in placed]
+        facts["updated_us"] += repeat(NO_NUMBER, count)
+        facts["received_us"] += repeat(self._source.now_us, count)
 
     def append_versions(
         self,
@@ -95,91 +130,77 @@ class VersionColumns:
         row_step: int,
         versions: Iterable[tuple[str, Version]],
         state: RowState,
-        received_us: int,
+        received_us: int | None = None,
     ) -> None:
         """Add versions of a row whose times and iteration are those of `state`."""
-        facts = RowFacts(state.iteration, state.first_us, state.last_us, received_us)
         by_order: dict[Order, list[tuple[str, Version]]] = {}
         for metric, version in versions:
             by_order.setdefault(version.order, []).append((metric, version))
         if not by_order and not state.current:
             by_order[Order(0, 0)] = [(NO_METRIC, Version(Order(0, 0), 0.0, None))]
         for order, group in by_order.items():
-            names, values = [name for name, _ in group], [version.value for _, version in group]
-            self._append_write(
-                stream_id, row_step, order, names, values, [encode_tags(v.tags) for _, v in group], facts
-            )
+            for place, (_, version) in enumerate(group, len(self._values)):
+                if version.tags:
+                    self._tags[place] = encode_tags(version.tags)
+            self._values += [version.value for _, version in group]
+            self._layouts.append(self._layout(tuple(name for name, _ in group)))
+            lag, event_us = _place_time(state.first_us, order.sequence)
+            is_first = state.last_us is None or state.last_us == state.first_us
+            for name, number in (
+                ("stream", stream_id),
+                ("step", row_step),
+                ("priority", order.priority),
+                ("sequence", order.sequence),
+                ("has_iteration", 0 if state.iteration is None else 1),
+                ("iteration", NO_NUMBER if state.iteration is None else state.iteration),
+                ("lag", lag),
+                ("event_us", event_us),
+                ("updated_us", NO_NUMBER if is_first or state.last_us is None else state.last_us),
+                ("received_us", self._source.now_us if received_us is None else received_us),
+            ):
+                self._facts[name].append(number)
 
-    def _append_write(
-        self,
-        stream_id: int,
-        row_step: int,
-        order: Order,
-        names: Sequence[str],
-        values: Sequence[float],
-        tags: Sequence[str],
-        facts: RowFacts,
-    ) -> None:
-        count = len(names)
-        columns = self._columns
-        columns["metric"] += names
-        columns["bits"] += values
-        columns["tags"] += tags
-        for name, number in (
-            ("stream", stream_id),
-            ("step", row_step),
-            ("priority", order.priority),
-            ("sequence", order.sequence),
-            *facts.columns(order.sequence),
-        ):
-            columns[name].append((number, count))
-        self.count += count
+    def _layout(self, names: tuple[str, ...]) -> int:
+        return self._layout_numbers.setdefault(names, len(self._layout_numbers))
 
-    def columns(self) -> list[Any]:
-        """All columns in the order of COLUMNS, for an insert."""
-        found: list[Any] = []
-        for name, kind in COLUMNS.items():
-            column = self._columns[name]
-            if name == "bits":
-                found.append(bits_of(column))
-            elif name in ("metric", "tags"):
-                found.append(column)
-            elif name in ("spool", "position"):
-                number = self._source.spool if name == "spool" else self._source.position
-                found.append(np.full(self.count, number, np.uint64))
-            else:
-                numbers, counts = zip(*column, strict=True)
-                found.append(np.repeat(np.array(numbers, kind.lower()), counts))
+    def columns(self) -> dict[str, Column]:
+        """The columns by their names, for an insert; left out are those of which every row has the default."""
+        distinct = sorted({name for names in self._layout_numbers for name in names})
+        numbers = {name: number for number, name in enumerate(distinct)}
+        codes = [np.array([numbers[name] for name in names], np.uint32) for names in self._layout_numbers]
+        counts = np.array([code.size for code in codes])[self._layouts]
+        found: dict[str, Column] = {
+            name: np.repeat(np.array(numbers, COLUMNS[name].lower()), counts)
+            for name, numbers in self._facts.items()
+            if name not in DEFAULTS or numbers.count(int(DEFAULTS[name])) < len(numbers)
+        }
+        found["metric"] = Texts(distinct, np.concatenate([codes[number] for number in self._layouts]))
+        found["bits"] = bits_of(self._values)
+        if self._tags:
+            found["tags"] = [self._tags.get(place, "") for place in range(self.count)]
+        found["spool"] = np.full(self.count, self._source.spool, np.uint64)
+        found["position"] = np.full(self.count, self._source.position, np.uint64)
         return found
 
     def points(self) -> Iterable[tuple[int, str, float]]:
         """The stream, the metric and the value of each version."""
-        streams = chain.from_iterable(repeat(number, count) for number, count in self._columns["stream"])
-        return zip(streams, self._columns["metric"], self._columns["bits"], strict=True)
+        layouts = list(self._layout_numbers)
+        keys = chain.from_iterable(
+            zip(repeat(stream), layouts[number])
+            for stream, number in zip(self._facts["stream"], self._layouts, strict=True)
+        )
+        return ((stream, metric, value) for (stream, metric), value in zip(keys, self._values, strict=True))
 
     def streams(self) -> set[int]:
         """The streams that versions are of."""
-        return {number for number, _ in self._columns["stream"]}
+        return set(self._facts["stream"])
 
 
-class RowFacts(NamedTuple):
-    """Facts of a row that all of its versions repeat; times are microseconds since the epoch."""
-
-    iteration: int | None
-    first_us: int | None
-    last_us: int | None
-    received_us: int
-
-    def columns(self, sequence: int) -> Iterable[tuple[str, int]]:
-        """The columns of a version with this sequence."""
-        first = self.first_us
-        is_near = -MOST_SEQUENCE <= sequence <= MOST_SEQUENCE
-        yield "has_iteration", 0 if self.iteration is None else 1
-        yield "iteration", NO_NUMBER if self.iteration is None else self.iteration
-        yield "lag", NO_TIME if first is None or not is_near else first - sequence
-        yield "event_us", NO_TIME if first is None or is_near else first
-        yield "updated_us", NO_NUMBER if self.last_us is None or self.last_us == first else self.last_us
-        yield "received_us", self.received_us
+def _place_time(time_us: int | None, sequence: int) -> tuple[int, int]:
+    """The columns `lag` and `event_us` of the time at which a row was first logged."""
+    if time_us is None:
+        return NO_TIME, NO_TIME
+    return (time_us - sequence, NO_TIME) if -MOST_SEQUENCE <= sequence <= MOST_SEQUENCE else (NO_TIME, time_us)
 
 
 def versions_of(state: RowState) -> list[tuple[str, Version]]:

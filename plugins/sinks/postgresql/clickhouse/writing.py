@@ -11,8 +11,9 @@ import asyncio
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from lens_core import Position
+from lens_core import Position, StepMetrics
 
 from ..encoding import StreamChange
 from ..figures import update_catalogue, update_streams
@@ -20,10 +21,13 @@ from ..grouping import Pending, StreamKey, state_of
 from ..identity import Connection, StreamId
 from ..point_store import BatchName, Streams
 from ..rows import RowState, Version, merge, to_stored
+from ..text import microseconds
 from ..writer import RowsById, lock_streams, rows_by_id
 from .client import ClickHouse, list_of
-from .schema import COLUMNS, TABLE
-from .versions import Source, StoredState, VersionColumns, VersionRow, state_of_versions
+from .native import encode_block
+from .ranges import ranges_of
+from .schema import COLUMNS, RANGE_COLUMNS, RANGE_TABLE, TABLE
+from .versions import Source, StoredState, VersionColumns, VersionRow, state_of_versions, versions_of
 
 _PAIRS_AT_ONCE = 2_000
 _IN_THREAD_ROWS = 500
@@ -63,11 +67,11 @@ class PointWriter:
         source = Source(spool_number(name.spool_id, name.sink), position_number(name.end), now_us)
         plan = WritePlan(source, self._history_limit)
         if sum(len(rows) for _, rows in by_id.values()) > _IN_THREAD_ROWS:
-            columns = await asyncio.to_thread(plan.plan_rows, by_id, known, last_steps)
+            blocks = await asyncio.to_thread(plan.plan_rows, by_id, known, last_steps)
         else:
-            columns = plan.plan_rows(by_id, known, last_steps)
-        if plan.versions.count:
-            await self._clickhouse.insert(columns, plan.token(name))
+            blocks = plan.plan_rows(by_id, known, last_steps)
+        if blocks is not None:
+            await insert_blocks(self._clickhouse, blocks, plan.token(name))
         await update_streams(connection, plan.changes)
         await update_catalogue(connection, plan.changes)
         await _note_arrival(connection, plan, now_us)
@@ -100,7 +104,8 @@ async def fetch_versions(
         some = keys[low : low + _PAIRS_AT_ONCE]
         pairs = ", ".join(f"({stream}, {step})" for stream, step in some)
         rows = await clickhouse.fetch_rows(
-            f"select {_VERSION_COLUMNS} from {TABLE} where stream in ({list_of({key[0] for key in some})})"
+            f"select {_VERSION_COLUMNS} from {clickhouse.own_rows(TABLE)}"
+            f" and stream in ({list_of({key[0] for key in some})})"
             f" and step in ({list_of({key[1] for key in some})}) and (stream, step) in ({pairs})"
         )
         for row in map(VersionRow._make, rows):
@@ -130,6 +135,36 @@ def _counted_state(rows: Sequence[VersionRow], cursors: Mapping[int, int], histo
     return found
 
 
+class Blocks(NamedTuple):
+    """Versions as they are inserted, and what is extreme among them in each range of steps."""
+
+    versions: bytes
+    version_columns: Sequence[str]
+    ranges: bytes
+
+
+def encode_versions(versions: VersionColumns) -> Blocks:
+    """Versions, at least one, as blocks."""
+    columns = versions.columns()
+    ranges = ranges_of(columns)
+    found = len(ranges["stream"])
+    return Blocks(
+        encode_block(COLUMNS, columns, versions.count),
+        list(columns),
+        encode_block(RANGE_COLUMNS, ranges, found) if found else b"",
+    )
+
+
+async def insert_blocks(clickhouse: ClickHouse, blocks: Blocks, token: str) -> None:
+    """Insert versions, and before them their ranges: a version that can be read is in its range. Raises PointsAway.
+
+    Both change nothing when they are inserted again.
+    """
+    if blocks.ranges:
+        await clickhouse.insert(RANGE_TABLE, list(RANGE_COLUMNS), blocks.ranges, f"{token}:ranges")
+    await clickhouse.insert(TABLE, blocks.version_columns, blocks.versions, token)
+
+
 class WritePlan:
     """The changes of a batch: versions to insert, and the figures of streams."""
 
@@ -145,31 +180,55 @@ class WritePlan:
         by_id: RowsById,
         known: Mapping[tuple[int, int], StoredState],
         last_steps: Mapping[int, int | None],
-    ) -> Sequence[object]:
-        """Plan all rows; the columns to insert."""
+    ) -> Blocks | None:
+        """Plan all rows; what is to be inserted."""
         for stream_id, (key, rows) in by_id.items():
             change = self.changes[stream_id] = StreamChange()
             last = last_steps[stream_id]
             fresh = [(step, row) for step, row in rows.items() if (stream_id, step) not in known]
-            self.versions.append_new(stream_id, key, fresh)
-            self._count_new(key, fresh, change)
-            if last is not None:
-                change.late_steps += [step for step, _ in fresh if step <= last]
+            self._append_new(stream_id, key, fresh, change)
+            change.note_new_steps([step for step, _ in fresh], last)
             for step, row in rows.items():
                 if (stream_id, step) in known:
                     self._merge(stream_id, step, known[stream_id, step], state_of(row, key), key, change)
-        return self.versions.columns() if self.versions.count else []
+        return encode_versions(self.versions) if self.versions.count else None
 
-    def _count_new(self, key: StreamKey, rows: Iterable[tuple[int, Pending]], change: StreamChange) -> None:
+    def _append_new(
+        self, stream_id: int, key: StreamKey, rows: Iterable[tuple[int, Pending]], change: StreamChange
+    ) -> None:
+        """Add rows of which nothing is stored; nearly all are written once."""
+        usual: list[StepMetrics] = []
         for step, row in rows:
+            if isinstance(row, StepMetrics) and row.values and not row.tags:
+                usual.append(row)
+                continue
             state = state_of(row, key)
-            self._see(step, state, self._source.now_us, change)
-            change.note_metrics([{name: version.value for name, version in state.current.items()}])
+            self.versions.append_versions(stream_id, step, versions_of(state), state)
+            if self._is_overwritten(state, row):
+                self.overwritten.add(stream_id)
+            first_us = self._see(step, state, self._source.now_us, change)
+            at = step if state.iteration is None else state.iteration
+            values = {name: version.value for name, version in state.current.items()}
+            change.note_metrics([values], [first_us], [at])
             change.new_rows += 1
+        if usual:
+            times = [microseconds(row.event_time) for row in usual]
+            self.versions.append_usual(stream_id, key, usual, times)
+            change.new_rows += len(usual)
+            steps = [row.row_step for row in usual]
+            iterations = [row.row_step if row.iteration is None else row.iteration for row in usual]
+            seen_us = [self._source.now_us if time is None else time for time in times]
+            change.note_metrics([row.values for row in usual], seen_us, iterations)
+            change.saw_all(steps, iterations, seen_us)
 
-    def _see(self, step: int, state: RowState, received_us: int, change: StreamChange) -> None:
-        first = received_us if state.first_us is None else state.first_us
+    def _is_overwritten(self, state: RowState, row: Pending) -> bool:
+        """Whether a version of this row was replaced; without a history a row that was merged may have been."""
+        return bool(state.history) or (not self._history_limit and isinstance(row, RowState))
+
+    def _see(self, step: int, state: RowState, received_us: int, change: StreamChange) -> int:
+        first: int = received_us if state.first_us is None else state.first_us
         change.saw(step, state.iteration, first, first if state.last_us is None else state.last_us)
+        return first
 
     def _merge(
         self, stream_id: int, step: int, known: StoredState, row: RowState, key: StreamKey, change: StreamChange
@@ -179,6 +238,8 @@ class WritePlan:
         merged = merge(known.state, row, self._history_limit)
         uncounted = [name for name in row.current if name not in known.counted]
         before, after = (to_stored(state, shared_by_ranks=shared) for state in (known.state, merged))
+        if merged.history:  # of a write that only now is counted, too
+            self.overwritten.add(stream_id)
         if before == after and known.is_counted and not uncounted:
             return
         facts_changed = (known.state.iteration, known.state.first_us, known.state.last_us) != (
@@ -192,13 +253,22 @@ class WritePlan:
         if facts_changed or any(name in row.current for name in known.state.current):
             self.overwritten.add(stream_id)
         change.late_steps.append(step)
-        self._see(step, merged, self._source.now_us, change)
+        first_us = self._see(step, merged, self._source.now_us, change)
+        change.unsure.update(merged.current)
+        at = step if merged.iteration is None else merged.iteration
         if known.is_counted:
             change.changed_rows += 1
-            change.points.update(uncounted)
+            old_at = step if known.state.iteration is None else known.state.iteration
+            values = {name: version.value for name, version in known.state.current.items() if name in known.counted}
+            gone = {n: v for n, v in values.items() if old_at != at or repr(merged.current[n].value) != repr(v)}
+            new = {name: merged.current[name].value for name in [*gone, *uncounted]}
+            change.note_metrics([new], [first_us], [at])
+            change.points.subtract(list(gone))
+            change.overwritten.append((old_at, gone))
         else:
             change.new_rows += 1
-            change.note_metrics([{name: version.value for name, version in row.current.items()}])
+            values = {name: version.value for name, version in row.current.items()}
+            change.note_metrics([values], [first_us], [at])
 
     def _changed_versions(self, merged: RowState, row: RowState, *, all_current: bool) -> list[tuple[str, Version]]:
         """The versions of a write, and all current ones where the row's times or iteration changed."""
@@ -221,10 +291,10 @@ class WritePlan:
 
 async def _note_arrival(connection: Connection, plan: WritePlan, now_us: int) -> None:
     """Say of each stream when rows came last, which retention goes by, and whether any of its versions was replaced."""
-    grown = [stream_id for stream_id, change in plan.changes.items() if not change.is_empty]
+    grown = {stream_id for stream_id, change in plan.changes.items() if not change.is_empty} | plan.overwritten
     if grown:
         await connection.execute(
             "update lens_stream set received_us = greatest(received_us, %s), overwritten = overwritten or id = any(%s)"
             " where id = any(%s)",
-            [now_us, list(plan.overwritten), grown],
+            [now_us, list(plan.overwritten), list(grown)],
         )

@@ -1,4 +1,4 @@
-"""Implements `lens import`: histories that trackers have kept, read by the collectors and readers that there are.
+"""Histories that trackers have kept, read by the collectors and readers that there are.
 
 An import that was interrupted goes on where it stopped. One that has ended reads everything again the next time, which
 changes nothing: the keys of the records are the same.
@@ -7,7 +7,6 @@ changes nothing: the keys of the records are the same.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import shutil
@@ -15,64 +14,29 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-import click
-
-from lens_core import Context, LensError, Record, SelfMetrics, Store
-from lens_core.commands import data_dir_option, json_option, show_progress
+from lens_core import Context, LensError, Record, SelfMetrics
 from lens_core.plugin_api.following import Following
-from lens_core.plugin_api.urls import passwords_in, remember
 
 from ....collectors.tensorboard import TensorBoard, TensorBoardSettings
 from ....collectors.wandb_offline import WandbOffline, WandbOfflineSettings
-from .db import run_with_store, show_counts
+from .aim_repository import read_aim
 from .mlflow import read_mlflow
-from .transfer import ImportCounts, store_records
 
 _BATCH = 2_000
 _DONE = "runs.txt"
 
 
-@click.command("import")
-@click.argument("tracker", type=click.Choice(["mlflow", "tensorboard", "wandb"]))
-@click.argument("where")
-@click.option(
-    "--config", "-c", type=click.Path(dir_okay=False, path_type=Path), help="The configuration file [default: none]."
-)
-@data_dir_option
-@json_option
-def command(tracker: str, where: str, config: Path | None, data_dir: Path | None, as_json: bool) -> None:
-    """Store the history that a tracker has kept: MLflow's database or folder, event files, offline runs of wandb.
-
-    Interrupted, it goes on where it stopped when it is started again. Importing the same again changes nothing.
-
-    \b
-    Examples:
-      lens import mlflow mlruns
-      lens import mlflow postgresql://reader@db/mlflow
-      lens import tensorboard runs/
-      lens import wandb wandb/
-    """
-    for password in passwords_in(where):
-        remember(password)
-
-    async def import_history(store: Store) -> ImportCounts:
-        with show_progress("Records read", None) as show:
-            async with contextlib.aclosing(history_of(tracker, where, store.context.data_dir)) as pieces:
-                return await store_records(store, pieces, lambda counts: show(counts.records))
-
-    show_counts(run_with_store(config, data_dir, import_history), as_json)
-
-
-async def history_of(tracker: str, where: str, data_dir: Path) -> AsyncGenerator[list[Record], None]:
+async def history_of(tracker: str, where: str, data_dir: Path, python: str = "") -> AsyncGenerator[list[Record], None]:
     """The records of a place in pieces, without those that an interrupted import has stored. Raises LensError.
 
-    A piece counts as stored when the next one is asked for.
+    A piece counts as stored when the next one is asked for. `python` is the interpreter that has `aim`.
     """
     place = where if "://" in where else str(Path(where).absolute())
     state = data_dir / "imports" / f"{tracker}-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
     await asyncio.to_thread(state.mkdir, parents=True, exist_ok=True)
-    if tracker == "mlflow":
-        pieces = _runs_of_mlflow(where, state / _DONE)
+    if tracker in ("aim", "mlflow"):
+        records: Iterator[Record] = read_aim(where, python) if tracker == "aim" else read_mlflow(where)
+        pieces = _runs_of(records, state / _DONE)
     else:
         folder = Path(where)
         if not folder.is_dir():
@@ -104,9 +68,10 @@ async def collected(collector: Following) -> AsyncGenerator[list[Record], None]:
         await collector.stop()
 
 
-async def _runs_of_mlflow(where: str, done_file: Path) -> AsyncGenerator[list[Record], None]:
+async def _runs_of(every: Iterator[Record], done_file: Path) -> AsyncGenerator[list[Record], None]:
+    """The records of runs, one run after the other, without those of the runs that are stored whole."""
     done = set(done_file.read_text().splitlines()) if done_file.exists() else set()
-    records = _others(read_mlflow(where), done)
+    records = _others(every, done)
     unfinished = ""
     while piece := await asyncio.to_thread(_next_records, records):
         yield piece

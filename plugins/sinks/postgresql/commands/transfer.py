@@ -24,6 +24,8 @@ from lens_core import (
     AnyRecord,
     Batch,
     Delivered,
+    Event,
+    Evidence,
     LensError,
     Position,
     Record,
@@ -33,6 +35,9 @@ from lens_core import (
     Store,
 )
 from lens_core.plugin_api.encoding import PRODUCER
+from lens_core.plugin_api.urls import redact
+
+from .histories import history_of
 
 FORMAT = 1
 _decode = msgspec.json.Decoder(AnyRecord, strict=False).decode
@@ -142,6 +147,15 @@ async def store_records(
     return counts
 
 
+def without_secrets(record: Record) -> Record:
+    """The record with its secrets hidden, as the ingest gate, which an import does not pass, hides them."""
+    if isinstance(record, Evidence):
+        return msgspec.structs.replace(record, facts=redact(record.facts))
+    if isinstance(record, Event):
+        return msgspec.structs.replace(record, details=redact(record.details))
+    return record
+
+
 class _Hand:
     """Hands records to a store as a spool does. What makes importing again harmless are the keys of the records."""
 
@@ -152,7 +166,7 @@ class _Hand:
 
     async def over(self, records: Sequence[Record]) -> Counter[str]:
         """Store records; what could not be, by its reason. A batch at fault is halved until the record is found."""
-        wanted = [record for record in records if isinstance(record, tuple(self._store.accepts))]
+        wanted = [without_secrets(record) for record in records if isinstance(record, tuple(self._store.accepts))]
         if not wanted:
             return Counter()
         answer = await self._send_records(wanted)
@@ -187,8 +201,6 @@ class _Hand:
 
 async def _collected(folder: Path) -> AsyncIterator[list[Record]]:
     """Offline runs of wandb, read by the collector that does so in a daemon, from their beginning."""
-    from .histories import history_of
-
     with tempfile.TemporaryDirectory(prefix="lens-import-") as state:
         async for piece in history_of("wandb", str(folder), Path(state)):
             yield piece

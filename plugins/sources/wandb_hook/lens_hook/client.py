@@ -110,6 +110,8 @@ class Client:
         self._tls, self._host, self._port, self._path = _target(settings.base_url)
         self._proxy: Proxy | None = None
         self._problem = "" if self._host and self._port else "the base URL has no valid host and port"
+        if not self._token.isprintable():
+            self._problem = "PRIMUS_LENS_API_TOKEN holds a line break or a character that no token has"
         if settings.proxy and not self._problem:
             self._go_through(settings)
 
@@ -191,6 +193,17 @@ class Client:
         if connection is not None:
             with contextlib.suppress(OSError):  # it is gone either way
                 connection.close()
+
+    def abandon_in_child(self) -> None:
+        """After a fork: let go of the parent's connection.
+
+        A thread of the parent may have been reading an answer. It has the lock of the answer's reader, for ever as seen
+        from here, so that nothing but the socket is closed.
+        """
+        connection, self._connection = self._connection, None
+        if connection is not None and connection.sock is not None:
+            with contextlib.suppress(OSError):
+                connection.sock.close()
 
 
 def _target(base_url: str) -> tuple[bool, str, int, str]:

@@ -323,7 +323,11 @@ class Worker:
         say.debug(f"{counts.delivered_rows} rows and {counts.delivered_others} events or evidence records delivered")
         rows, points = self._store.rows_left()
         where = self._client.shown_url if self._client is not None else "the embedded daemon"
-        why = f"; last error: {self._sender.last_error}" if self._sender is not None and self._sender.last_error else ""
+        why = ""
+        if self._sender is not None and self._sender.last_error:
+            why = f"; last error: {self._sender.last_error}"
+        elif self._sender is not None and self._store.waiting():
+            why = "; no answer came in time"
         lost, lost_points = rows + counts.dropped_rows + counts.rejected_rows, points + counts.dropped_points
         if counts.missed:
             why += f"; {counts.missed} internal errors"
@@ -348,7 +352,7 @@ class Worker:
     def abandon_in_child(self) -> None:
         """After a fork: connection, spool file and thread are the parent's; begin anew when a row comes."""
         if self._client is not None:
-            self._client.close()
+            self._client.abandon_in_child()
         if isinstance(self._store, DiskStore):
             self._store.abandon_in_child()
         self._store, self._sender, self._client, self._local = None, None, None, None

@@ -306,3 +306,30 @@ def test_an_evaluation_that_is_an_event_keeps_its_numbers(stand: Stand) -> None:
     )
     (row,) = of(StepMetrics, done)
     assert (row.row_step, row.values["lm_loss"], row.values["validation/lm_loss_value"]) == (100, 2.5, 3.5)
+
+
+@given(
+    counter=st.sampled_from(("step", "iter", "Iteration", "global_step", "Step")),
+    name=st.sampled_from(("loss", "Loss", "train_loss", "total_loss")),
+    step=steps,
+    loss=numbers,
+    others=st.lists(st.sampled_from(["lr 1e-4", "acc 90.1%", "time 12.5ms", "grad_norm 0.25"]), unique=True),
+    is_first=st.booleans(),
+)
+@settings(deadline=None)
+def test_names_and_numbers_in_turn_are_a_step(
+    engine: LineEngine, counter: str, name: str, step: int, loss: float, others: list[str], is_first: bool
+) -> None:
+    """`print("step", step, "loss", loss)` separates nothing by a sign."""
+    pairs = [f"{counter} {step}", f"{name} {loss}"]
+    line = " ".join([*(pairs if is_first else reversed(pairs)), *others])
+    found = [reading for reading in engine.read_line(line) if reading.kind == "metric"]
+    assert [(reading.iteration, reading.values["lm_loss"]) for reading in found] == [(step, loss)], line
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["at step 5 the loss 3", "saved model at step 100 with loss 0.5", "resumed step 5 loss 3 ok"],
+)
+def test_a_sentence_with_a_step_and_a_loss_is_no_step(stand: Stand, line: str) -> None:
+    assert rows(stand, line) == []

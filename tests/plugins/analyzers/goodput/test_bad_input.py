@@ -123,6 +123,18 @@ def test_a_job_that_failed_for_good_lost_what_is_behind_its_last_checkpoint() ->
     assert ledger.interruptions[0].seconds == 200
 
 
+def test_a_batch_size_that_grows_in_one_process_has_a_pace_of_its_own_and_slow_steps_in_it_are_found() -> None:
+    """Example: 100 steps of 10 s, 100 of 20 s with twice the batch, and 100 of the same that take 26 s."""
+    steps = [*rows(1, 100, 10, 10), *rows(101, 200, 1020, 20), *rows(201, 300, 3026, 26)]
+    ledger = of(Attempt(start=0, rows=steps, configurations=[(1, "512"), (101, "1024")]))
+    assert ledger.buckets["productive"] == pytest.approx(1000 + 2000 + 2000, abs=15)
+    assert ledger.buckets["slow"] == pytest.approx(600, abs=15)
+    assert ledger.buckets["startup"] == 0
+    assert ledger.best_seconds == 20
+    unsaid = of(Attempt(start=0, rows=steps))
+    assert unsaid.buckets["slow"] > 2000
+
+
 def test_a_few_rows_have_no_resolution() -> None:
     ledger = of(Attempt(start=0, rows=rows(1, 4, 50, 10)))
     assert ledger.resolution == "none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -217,11 +218,31 @@ def test_lines_that_are_no_text_lose_nothing_else() -> None:
     assert any(note.startswith("2 of 104 lines have no time") for note in found["notes"])
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_a_log_and_its_times_of_windows(tmp_path: Path, encoding: str) -> None:
+    text = stamped([(0, "launching"), *steps(1, 100, 130, 10)]).replace("\n", "\r\n")
+    assert spent(answer(text.encode(encoding))) == {"productive": 1000, "startup": 120}
+    times = tmp_path / "times.txt"
+    times.write_text("".join(f"{1777593600 + at}\r\n" for at in (0, *range(130, 1130, 10))), encoding=encoding)
+    bare = "".join(f"{line}\r\n" for line in ["launching", *map(step, range(1, 101))])
+    assert spent(answer(bare.encode(encoding), "--times", str(times))) == {"productive": 1000, "startup": 120}
+
+
 @pytest.mark.parametrize("number", [2**53, 2**62, 2**63, 10**25])
 def test_a_step_that_no_training_reaches_loses_nothing_else(number: int) -> None:
     lines = [(0, "launching"), *steps(1, 100, 130, 10)]
     lines[50:50] = [(620.0, step(number)), (620.0, f"  successfully saved checkpoint from iteration {number} to /ckpt")]
     assert spent(answer(stamped(lines))) == {"productive": 1000, "startup": 120}
+
+
+@pytest.mark.parametrize("steps_lost", [1, 2, 3, 5, 7, 11, 13, 17, 19, 23])
+def test_the_sentence_and_the_table_say_the_same_share(steps_lost: int) -> None:
+    lines: list[Line] = [(0, "launching"), *steps(1, 50, 105, 5), (355, FAILED), (520, "launching")]
+    first = 50 - steps_lost
+    lines += [(540, loaded(first)), *steps(first + 1, 100, 625, 5)]
+    shown = run(stamped(lines)).output
+    (share,) = re.findall(r"^productive .* (\S+%)$", shown, re.M)
+    assert shown.startswith(f"{share} of ")
 
 
 def test_words_for_people() -> None:
@@ -256,3 +277,41 @@ def test_no_other_plugin_takes_the_command(tmp_path: Path, monkeypatch: pytest.M
     callback = host.commands()["goodput"].callback
     assert callback is not None
     assert callback.__module__.startswith("lens_plugins.")
+
+
+def test_a_batch_size_that_grows_in_a_log_makes_nothing_slow() -> None:
+    """Example: Megatron's --rampup-batch-size, with lines in any order."""
+
+    def grown(number: int) -> str:
+        return step(number) + f" global batch size: {512 if number <= 100 else 1024:5d} |"
+
+    lines = [(10.0 + 10 * number, grown(number)) for number in range(1, 101)]
+    lines += [(1010.0 + 20 * number, grown(100 + number)) for number in range(1, 101)]
+    found = spent(answer(stamped([(0, "launching"), *lines])))
+    assert found == {"productive": 3000.0, "startup": 10.0}
+    assert spent(answer(stamped([(0, "launching"), *reversed(lines)]))) == found
+
+
+@pytest.mark.parametrize(
+    ("end", "cause", "lost"),
+    [("[after training is done] datetime: 2026-01-05", None, 0.0), (FAILED, "training_failed", 5.0)],
+)
+def test_steps_that_go_on_long_behind_an_end_are_of_another_process(end: str, cause: str | None, lost: float) -> None:
+    found = answer(stamped([*steps(1, 50, 10, 10), (505, end), *steps(51, 100, 90_000, 10)]))
+    assert found["buckets"]["stalled"] == 0
+    assert found["buckets"]["lost"] == lost
+    assert [one["cause"] for one in found["interruptions"]] == ([] if cause is None else [cause])
+    assert (found["wall_seconds"] < 2000) == (cause is None), "the days behind a clean end are nobody's"
+    at_once = answer(stamped([*steps(1, 50, 10, 10), (505, end), *steps(51, 100, 512, 10)]))
+    assert at_once["interruptions"] == []
+
+
+def test_the_error_of_a_gpu_in_a_log_is_the_cause_with_its_node() -> None:
+    line = "gpu-node-18 kernel: [ 12.5] NVRM: Xid (PCI:0000:3b:00): {}, pid=7, name=python3, something"
+    behind = [(1700.0, FAILED), *steps(41, 90, 2000, 10)]
+    fatal = answer(stamped([*steps(1, 50, 10, 10), (504, line.format(79)), *behind]))["interruptions"]
+    assert [(one["cause"], one["node"]) for one in fatal] == [("Xid 79: GPU fell off the bus", "gpu-node-18")]
+    corrected = answer(stamped([*steps(1, 50, 10, 10), (504, line.format(63)), *behind]))["interruptions"]
+    assert [one["cause"] for one in corrected] == ["training_failed"]
+    passed = answer(stamped([*steps(1, 50, 10, 10), (104, line.format(79)), *behind]))["interruptions"]
+    assert [one["cause"] for one in passed] == ["training_failed"]

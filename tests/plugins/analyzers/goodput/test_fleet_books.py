@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lens_plugins.analyzers.goodput.facts import BUCKETS, Interruption
 from lens_plugins.analyzers.goodput.fleet import GROUPS, FleetBooks, Job
+from lens_plugins.analyzers.goodput.wording import fleet_report
 
 from tests.generated import examples
 
@@ -26,6 +27,14 @@ def job(uid: str, framework: str = "megatron") -> Job:
 
 def interruption(cause: str, node: str | None, cost: float, time: float) -> Interruption:
     return Interruption(cause=cause, node=node, rank=None, seconds=cost, gpu_hours=cost / 450, time=time)
+
+
+def test_a_fleet_without_ledgers_says_when_there_will_be_one(tmp_path: Path) -> None:
+    books = FleetBooks(tmp_path / "fleet.sqlite3")
+    assert "a minute or two after its first" in fleet_report(books.answer(0, "cause"))
+    books.book(job("a"), [(100, seconds(50), None)], [])
+    assert "of 1 job made progress" in fleet_report(books.answer(0, "cause"))
+    books.close()
 
 
 def test_sums_by_cause_node_and_group(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from lens_plugins.analyzers.goodput.ledger import ledger_of
 from lens_plugins.analyzers.goodput.row_cache import RowCache
 from lens_plugins.analyzers.goodput.spans import seconds_of_span
 from lens_plugins.analyzers.goodput.store_facts import facts_of
+from lens_plugins.analyzers.goodput.wording import report
 
 from lens_core import (
     BadRequest,
@@ -38,6 +39,7 @@ from lens_core import (
 from lens_core.cli import cli
 from lens_core.testing import LensFactory, MemoryStore, check_analyzer, make_context
 from tests.generated import examples
+from tests.plugins.analyzers.goodput.test_command import FAILED, loaded, stamped, steps
 from tests.plugins.sinks.postgresql.support import Spool, running_store
 
 BEGIN = 1_700_000_000.0
@@ -389,7 +391,7 @@ async def test_the_same_out_of_postgresql(tmp_path: Path, postgres_dsn: str) -> 
 
 
 async def test_waits_for_data_and_the_batch_size_out_of_postgresql(tmp_path: Path, postgres_dsn: str) -> None:
-    """Example: a pause of 40 s of which 35 were waiting for data, and a batch that doubles with the next attempt."""
+    """Example: a pause of 40 s of which 35 were waiting for data, and batches that double."""
 
     def waiting(first: int, begin: float, each: float, session: str, batch: float) -> list[Record]:
         return [
@@ -405,12 +407,17 @@ async def test_waits_for_data_and_the_batch_size_out_of_postgresql(tmp_path: Pat
         ]
 
     records = [*waiting(1, 10, 10, "a", 512.0), *waiting(101, 2000, 20, "b", 1024.0)]
+    records += waiting(201, 4020, 40, "b", 2048.0)
     async with running_store(tmp_path, postgres_dsn) as store:
         await Spool(store).deliver(*records)
         [facts] = await facts_of(store, UID)
-    assert [attempt.configuration for attempt in facts.attempts] == ["512", "1024"]
+    assert [attempt.configuration for attempt in facts.attempts] == ["512", "2048"]
+    assert facts.attempts[1].configurations == [(101, "1024"), (201, "2048")]
     buckets = ledger_of(facts).buckets
-    assert (buckets["data"], buckets["slow"]) == (35, 5)  # and the second attempt is not slow: its batch is larger
+    assert (buckets["data"], buckets["slow"]) == (
+        35,
+        5,
+    )  # and nothing of the second attempt is slow: its batches are larger
 
 
 async def answers_of(lens: LensFactory, dsn: str, records: Sequence[Record]) -> tuple[str, dict[str, Any]]:
@@ -424,7 +431,9 @@ async def answers_of(lens: LensFactory, dsn: str, records: Sequence[Record]) -> 
     return running.url, await running.get_json(f"/workloads/{UID}/goodput")
 
 
-async def test_routes_and_the_command_answer_from_a_daemon(lens: LensFactory, postgres_dsn: str) -> None:
+async def test_routes_and_the_command_answer_from_a_daemon(
+    lens: LensFactory, postgres_dsn: str, tmp_path: Path
+) -> None:
     url, answer = await answers_of(lens, postgres_dsn, example_4())
     (run,) = answer["runs"]
     assert run["buckets"]["productive"] == 3000
@@ -432,7 +441,7 @@ async def test_routes_and_the_command_answer_from_a_daemon(lens: LensFactory, po
     assert run["interruptions"] == [
         {"cause": "training_failed", "node": "gpu-17", "rank": 3, "seconds": 1215, "gpu_hours": pytest.approx(2.7)}
     ]
-    assert run["sentence"].startswith("70.3% of 9 GPU-hours (1 h 11 min) made progress")
+    assert run["sentence"].startswith("70.3% of 9.5 GPU-hours (1 h 11 min) made progress")
     assert [attempt["ended"] for attempt in run["attempts"]] == ["training_failed", "cleanly"]
     assert sum(run["timeline"]["buckets"]["lost"]) == pytest.approx(805, abs=0.2)
 
@@ -444,6 +453,15 @@ async def test_routes_and_the_command_answer_from_a_daemon(lens: LensFactory, po
         return result.output
 
     assert json.loads(await asyncio.to_thread(run_command, UID, "--json"))["runs"][0]["run"] == "run-1"
+    lines = [(0, "launching"), *steps(1, 180, 60, 10), (1855, FAILED), (2155, "launching")]
+    lines += [(2200, loaded(100)), *steps(101, 300, 2275, 10)]
+    log = tmp_path / "train.log"
+    log.write_text(stamped(lines))
+    result = CliRunner().invoke(cli, ["goodput", "--file", str(log), "--json"])
+    (of_file,) = json.loads(result.output)["runs"]
+    assert of_file["buckets"] == run["buckets"]
+    assert of_file["interruptions"][0].keys() == run["interruptions"][0].keys()
+    assert {name for name in of_file if type(of_file[name]) is not type(run.get(name))} == set()
     text = await asyncio.to_thread(run_command, UID)
     assert "training_failed" in text
     assert "2.70" in text
@@ -453,7 +471,7 @@ async def test_routes_and_the_command_answer_from_a_daemon(lens: LensFactory, po
     assert fleet["buckets"]["lost"] == pytest.approx(805)
     assert fleet["groups"][0]["name"] == "gpu-17"
     assert "wandb" not in await asyncio.to_thread(run_command, "--since", old, "--by", "name")
-    assert "0 jobs" in await asyncio.to_thread(run_command, "--since", "1d")
+    assert "no job has a ledger" in await asyncio.to_thread(run_command, "--since", "1d")
 
 
 def test_spans_are_read_and_nonsense_is_refused() -> None:
@@ -471,3 +489,70 @@ def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     for arguments in (["job", "--file", str(log)], ["job", "--by", "node"], ["--times", str(log)]):
         result = CliRunner().invoke(cli, ["goodput", *arguments])
         assert result.exit_code == 2, result.output
+
+
+@pytest.mark.parametrize(("paces", "effective"), [([10, 5, 10, 10], 0.5), ([10, 20, 20, 20], 1.0), ([10, 5, 5], None)])
+async def test_the_effective_goodput_is_that_at_the_pace_of_the_fastest_sibling(
+    tmp_path: Path, paces: list[int], effective: float | None
+) -> None:
+    """Each number is the seconds per step of a job; the first is the one that is asked about."""
+    records = [
+        msgspec.structs.replace(row, origin=Origin(workload_uid=f"llama-run{number}"))
+        for number, each in enumerate(paces)
+        for row in rows(1, 100, each, each, "s")
+    ]
+    analyzer = Goodput(GoodputSettings(), make_context("goodput", tmp_path / "plugin"))
+    analyzer.store = MemoryStore(tmp_path, records)
+    [route] = [route for route in analyzer.routes() if route.paths != ["/goodput"]]
+    parameters = {"uid": "llama-run0"}
+    request = IngestRequest(body=b"", path="/", method="GET", headers={}, query={}, path_parameters=parameters)
+    answer = (await route.handler(request)).body
+    assert isinstance(answer, dict)
+    [run] = answer["runs"]
+    assert run["goodput"] == 1
+    assert run["effective_goodput"] == effective
+    assert ("the fastest job like this one" in report(run)) == (effective is not None)
+
+
+async def test_money_stands_beside_gpu_hours_only_where_a_price_is_given(tmp_path: Path) -> None:
+    price = 2.5
+    answers = {}
+    for given_price in (None, price):
+        analyzer = Goodput(GoodputSettings(price_per_gpu_hour=given_price), make_context("goodput", tmp_path))
+        analyzer.store = MemoryStore(tmp_path / "store", example_4())
+        await analyzer.start()
+        await analyzer.analyze([UID])
+        routes = {route.paths[0]: route.handler for route in analyzer.routes()}
+
+        async def ask(path: str, query: dict[str, str], routes: dict[str, Any] = routes) -> dict[str, Any]:
+            request = IngestRequest(
+                body=b"", path="/", method="GET", headers={}, query=query, path_parameters={"uid": UID}
+            )
+            body = (await routes[path](request)).body
+            assert isinstance(body, dict)
+            return body
+
+        [run] = (await ask("/workloads/{uid:path}/goodput", {}))["runs"]
+        answers[given_price] = (run, await ask("/goodput", {"since": str(round(BEGIN * 1000))}))
+        await analyzer.stop()
+    for plain, priced in zip(answers[None], answers[price], strict=True):
+        assert "price_per_gpu_hour" not in plain
+        assert priced["price_per_gpu_hour"] == price
+        assert sum(priced["costs"].values()) == pytest.approx(
+            sum(plain["gpu_seconds"].values()) / 3600 * price, abs=0.1
+        )
+        [one] = priced["interruptions"]
+        assert one["cost"] == pytest.approx(2.7 * price)
+        assert {name: value for name, value in one.items() if name != "cost"} == plain["interruptions"][0]
+    assert "6.75" in report(answers[price][0])
+    assert "PRICE" not in report(answers[None][0])
+
+
+def test_without_gpu_hours_a_price_makes_no_money(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(stamped([*steps(1, 50, 10, 10), (520, FAILED), *steps(41, 90, 800, 10)]))
+    asked = ["goodput", "--file", str(log), "--price-per-gpu-hour", "3"]
+    [run] = json.loads(CliRunner().invoke(cli, [*asked, "--json"]).stdout)["runs"]
+    assert [one["cost"] for one in run["interruptions"]] == [None]
+    assert "costs" not in run
+    assert "PRICE" in CliRunner().invoke(cli, asked).stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -52,6 +53,7 @@ def any_attempts(draw: st.DrawFn) -> Attempt:
         evaluations=draw(st.lists(spans(), max_size=3)),
         data=draw(st.lists(st.builds(DataWait, st.integers(0, 120), st.floats(0, 50)), max_size=5)),
         stalls=draw(st.lists(SECONDS, max_size=2)),
+        configurations=sorted(draw(st.lists(st.tuples(st.integers(0, 120), st.sampled_from("ab")), max_size=4))),
     )
 
 
@@ -100,6 +102,24 @@ def test_the_buckets_of_any_facts_add_up_to_the_wall_time(facts: Facts) -> None:
     assert all(found.seconds >= 0 for found in ledger.interruptions)
     if ledger.gpu_seconds is not None:
         assert min(ledger.gpu_seconds.values()) >= -1e-6
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 120), st.integers(1, 40)), min_size=1, max_size=6), st.integers(0, 90))
+def test_batches_that_grow_make_nothing_slow(ramp: list[tuple[int, int]], startup: int) -> None:
+    """Each batch size has its own pace, however many steps it is kept; each pair is steps and seconds per step."""
+    rows, configurations, step, time = [], [], 0, float(startup)
+    for number, (count, each) in enumerate(ramp):
+        configurations.append((step + 1, f"batch {number}"))
+        for _ in range(count):
+            step, time = step + 1, time + each
+            rows.append(Row(step, time))
+    ledger = ledger_of(Facts(attempts=[Attempt(start=0.0, rows=rows, configurations=configurations)]))
+    check_sum(ledger)
+    spent = {name for name, seconds in ledger.buckets.items() if seconds}
+    assert spent <= {"productive", "startup"}
+    if min(count for count, _ in ramp) > 5:
+        assert ledger.buckets["startup"] == startup
 
 
 @settings(max_examples=examples(40), deadline=None)
@@ -221,13 +241,18 @@ LINES = [
     for line in (Path(__file__).parents[3] / "data" / "training_log_lines.jsonl").read_text().splitlines()
     if '"line":' in line
 ]
-ENGINE = LineEngine(make_detectors(load_config(None, PluginHost.load()).detectors))
 STEPS_OF_TIME = st.sampled_from([0.0, 0.1, 1.0, 1.0, 5.0, 30.0, 200.0, -3.0, -500.0, 86400.0])
+
+
+@cache
+def line_engine() -> LineEngine:
+    """All detectors: seconds of work, which only the process that runs these tests has."""
+    return LineEngine(make_detectors(load_config(None, PluginHost.load()).detectors))
 
 
 def _has_steps(lines: list[bytes]) -> bool:
     """Whether there is surely a step among these lines: none is joined to another line, or repeated."""
-    readings = [reading for line in lines for reading in ENGINE.read_line(line.decode())]
+    readings = [reading for line in lines for reading in line_engine().read_line(line.decode())]
     return any(reading.format and not reading.joins for reading in readings) and not any(
         reading.joins == "repeats" for reading in readings
     )
@@ -241,7 +266,7 @@ def test_a_log_of_any_lines_at_any_times_adds_up_or_is_refused(lines: list[tuple
         time += later
         times.append(f"{time}\n" if has_time else "\n")
     try:
-        ledger = ledger_of_log([line for line, _, _ in lines], "train.log", times)
+        ledger = ledger_of_log(lambda: [line for line, _, _ in lines], "train.log", times)
     except LensError:
         assert not any(has_time for _, _, has_time in lines) or not _has_steps([line for line, _, _ in lines])
     else:

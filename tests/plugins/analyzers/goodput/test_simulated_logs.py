@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lens_plugins.analyzers.goodput.facts import Ledger
 from lens_plugins.analyzers.goodput.log_file import ledger_of_log
 
 from tests.generated import examples
+from tests.plugins.analyzers.goodput.test_command import BEGIN
+from tests.plugins.analyzers.goodput.test_command import step as megatron_step
 
 EPOCH = 1_700_000_000.0
 
@@ -116,7 +122,7 @@ def simulations(draw: st.DrawFn) -> Simulation:
 @settings(max_examples=examples(25), deadline=None)
 def test_the_ledger_of_a_simulated_log_is_the_scripted_one(job: Simulation) -> None:
     lines = [line.encode() for line in job.lines]
-    ledger = ledger_of_log(lines, "train.log", [f"{time}\n" for time in job.times])
+    ledger = ledger_of_log(lambda: lines, "train.log", [f"{time}\n" for time in job.times])
     assert ledger.wall_seconds == pytest.approx(job.time, abs=1e-3)
     # An end is known to one logging interval, and the step at which an attempt begins likewise.
     near = 2 * job.pace * job.every * (1 + len(ledger.interruptions)) + 0.01 * job.time
@@ -124,3 +130,26 @@ def test_the_ledger_of_a_simulated_log_is_the_scripted_one(job: Simulation) -> N
         assert seconds == pytest.approx(job.right.get(bucket, 0.0), abs=near), (bucket, job.right, ledger.buckets)
     for bucket in ("checkpoint", "evaluation", "down"):
         assert ledger.buckets[bucket] == pytest.approx(job.right.get(bucket, 0.0), rel=0.02, abs=1.0), bucket
+
+
+@given(simulations(), st.randoms(use_true_random=False))
+@settings(max_examples=examples(15), deadline=None)
+def test_lines_in_any_order_give_the_same_ledger(job: Simulation, shuffled: random.Random) -> None:
+    """Lines of one time keep their order, because nothing else tells it."""
+    places = {time: shuffled.random() for time in job.times}
+    pairs = sorted(zip(job.lines, job.times, strict=True), key=lambda pair: places[pair[1]])
+
+    def ledger(pairs: Sequence[tuple[str, float]]) -> Ledger:
+        return ledger_of_log(lambda: [line.encode() for line, _ in pairs], "log", [f"{time}\n" for _, time in pairs])
+
+    assert ledger(pairs) == ledger(list(zip(job.lines, job.times, strict=True)))
+
+
+def test_a_line_that_mentions_an_old_date_is_no_start() -> None:
+    """Also where other lines are out of order."""
+    lines = [f"{(BEGIN + timedelta(seconds=10 * at)).isoformat()} {megatron_step(at)}" for at in range(1, 101)]
+    lines[40], lines[50] = lines[50], lines[40]
+    lines.insert(60, "tokenizer of 2019-01-01 00:00:00 is old")
+    ledger = ledger_of_log(lambda: [line.encode() for line in lines], "train.log")
+    assert ledger.wall_seconds == 990
+    assert ledger.buckets["productive"] == 990

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from math import sqrt
+from typing import Any
+
 import pytest
+from lens_plugins.analyzers.goodput.answers import as_whole_answer
 from lens_plugins.analyzers.goodput.estimator import expected_ettr, mean_hours_to_failure
 from lens_plugins.analyzers.goodput.facts import Attempt, Facts, Ledger, Row, Span
-from lens_plugins.analyzers.goodput.ledger import ledger_of
+from lens_plugins.analyzers.goodput.ledger import books_of, ledger_of
 
 
 def rows(first: int, last: int, begin: float, each: float, every: int = 1) -> list[Row]:
@@ -147,3 +151,24 @@ def test_example_12_a_start_that_fails() -> None:
 def test_example_13_the_estimator() -> None:
     assert round(mean_hours_to_failure(2048, 6.5e-3), 3) == 1.803
     assert round(expected_ettr(2048, 6.5e-3, restart_minutes=5, interval_minutes=30, write_minutes=1), 3) == 0.789
+
+
+def test_the_advice_on_checkpoints_is_the_estimators() -> None:
+    """Example 4 with a save of 30 s each 20 steps: 3000 s of work between interruptions."""
+
+    def saving(first: int, last: int, begin: float, **more: Any) -> Attempt:
+        steps = paused(first, last, begin, 10, {step: 30.0 for step in range(first, last) if step % 20 == 10})
+        saves = [Span(row.time, row.time + 30, row.step) for row in steps if row.step % 20 == 10]
+        return Attempt(rows=steps, saves=saves, **more)
+
+    first = saving(1, 180, 60, start=0.0, end=2125.0, cause="training_failed")
+    books = books_of(Facts(attempts=[first, saving(101, 300, 2545, start=2425.0, resumed_from=100)]))
+    answer = as_whole_answer(books)
+    advice = answer["checkpoints"]
+    assert answer["buckets"]["down"] == 300
+    assert answer["seconds_between_interruptions"] == answer["buckets"]["productive"] == 3000
+    assert (advice["saves"], advice["seconds_each"]) == (19, 30)
+    best = sqrt(2 * 30 * 3000)
+    assert advice["best_interval_seconds"] == pytest.approx(best)
+    expected = (1 - (300 + 110 + best / 2) / 3000) / (1 + 30 / best)
+    assert advice["expected_ettr"] == pytest.approx(expected, abs=1e-4)

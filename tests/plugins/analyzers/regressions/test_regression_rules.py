@@ -11,9 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lens_plugins.analyzers.regressions.finding import Points
 from lens_plugins.analyzers.regressions.loss import find_divergence, find_spikes
-from lens_plugins.analyzers.regressions.memory import find_memory_creep, find_slower_checkpoints, theil_sen
-from lens_plugins.analyzers.regressions.pace import find_slower, find_slower_after_restart, find_step_time_creep
+from lens_plugins.analyzers.regressions.memory import (
+    find_host_memory_creep,
+    find_memory_creep,
+    find_slower_checkpoints,
+    theil_sen,
+)
+from lens_plugins.analyzers.regressions.pace import (
+    find_slower,
+    find_slower_after_restart,
+    find_step_time_creep,
+    seconds_per_step,
+    split_by_batch,
+)
 from lens_plugins.analyzers.regressions.precursors import (
+    find_clipping,
     find_falling_scale,
     find_odd_learning_rate,
     find_skipped_steps,
@@ -173,6 +185,24 @@ def test_slower_after_a_restart() -> None:
     assert find_slower_after_restart(before, progress(noise.normal(10.1, 0.05, 100), 100)) == []
 
 
+@given(st.lists(st.tuples(st.integers(1, 200), st.integers(1, 60)), min_size=1, max_size=6))
+def test_the_stretches_of_one_batch_size_hold_each_interval_once(ramp: list[tuple[int, int]]) -> None:
+    """A batch that grows is no slowness: within each stretch all steps take as long."""
+    sizes = np.concatenate([np.full(count, float(number)) for number, (count, _) in enumerate(ramp)])
+    paces = np.concatenate([np.full(count, float(each)) for count, each in ramp])
+    steps = np.arange(1, len(paces) + 1)
+    times = np.cumsum(paces)
+    whole = Points(steps, times, np.zeros(len(steps)))
+    stretches = split_by_batch(whole, Points(steps, times, sizes))
+    assert [size for size, _ in stretches] == [float(number) for number in range(len(ramp))]
+    assert sum(len(part) - 1 for _, part in stretches) == len(steps) - 1
+    for size, stretch in stretches:
+        assert size is not None
+        assert set(seconds_per_step(stretch)) <= {float(ramp[int(size)][1])}
+        assert find_slower(stretch) == []
+    assert split_by_batch(whole, Points(steps[:0], times[:0], sizes[:0])) == [(None, whole)]
+
+
 def test_checkpoints_that_take_longer() -> None:
     saves = [(step, 10.0 * step, 20.0 if step < 6 else 34.0) for step in range(12)]
     [found] = find_slower_checkpoints(saves)
@@ -210,6 +240,38 @@ def test_steps_that_get_slower_all_the_time_and_no_jump() -> None:
     jump = np.where(np.arange(600) < 290, 60.0, 75.0) + noise.normal(0, 0.3, 600)
     assert find_step_time_creep(progress(jump)) == []
     assert find_step_time_creep(progress(np.linspace(60, 62, 600))) == []
+
+
+@given(
+    begin=st.floats(1, 60),
+    per_hour=st.floats(1, 10),
+    hours=st.floats(3, 12),
+    noise=st.floats(0, 0.3),
+    seed=st.integers(0, 2**32),
+)
+@settings(max_examples=examples(30), deadline=None)
+def test_a_hosts_memory_that_grows(begin: float, per_hour: float, hours: float, noise: float, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    at = np.linspace(0, hours, 200)
+    steady = points(begin + random.normal(0, noise, 200), every=hours * 18)
+    assert find_host_memory_creep(steady) == []
+    growing = points(np.minimum(begin + per_hour * at + random.normal(0, noise, 200), 100), every=hours * 18)
+    if begin + per_hour * hours < 95 and (100 - begin) / per_hour - hours < 20:
+        [found] = find_host_memory_creep(growing)
+        assert found.details["hours_left"] == pytest.approx((100 - begin) / per_hour - hours, abs=2)
+
+
+def test_gradients_that_come_to_be_clipped_and_those_that_always_are() -> None:
+    random = np.random.default_rng(0)
+    healthy_norms, high = random.uniform(0.2, 0.9, 500), random.uniform(0.2, 0.9, 400)
+    high[::10] = 1.5
+    [found] = find_clipping(points(np.concatenate([healthy_norms, high])), 1.0)
+    assert found.details["clip_value"] == 1.0
+    assert 0.05 < found.details["share"] <= 0.06
+    assert 1500 < found.iteration < 1700
+    always = points(random.uniform(1.5, 3, 900))
+    for norms, clip in ((always, 1.0), (points(healthy_norms), 1.0), (always, None), (always, 0.0)):
+        assert find_clipping(norms, clip) == []
 
 
 def test_a_loss_scale_that_falls() -> None:

@@ -11,8 +11,9 @@ from lens_plugins.analyzers.regressions import Regressions
 from lens_plugins.analyzers.regressions.analyzer import RegressionsSettings
 from lens_plugins.analyzers.regressions.job import choose_metrics
 
-from lens_core import Event, Origin, Record, StepMetrics
+from lens_core import Event, Evidence, Measurement, Origin, PointQuery, Record, StepMetrics
 from lens_core.plugin_api.components import IngestRequest
+from lens_core.plugin_api.store import measured_uid
 from lens_core.testing import MemoryStore, check_analyzer, make_context
 from tests.plugins.sinks.postgresql.support import Spool, running_store
 
@@ -91,6 +92,55 @@ async def test_the_same_out_of_postgresql(tmp_path: Path, postgres_dsn: str) -> 
         analyzer.store = store
         await analyzer.start()
         assert types([*await analyzer.analyze([UID])]) == ["learning_rate_differs", "restore_differs"]
+
+
+async def test_a_full_host_and_clipped_gradients_out_of_postgresql(tmp_path: Path, postgres_dsn: str) -> None:
+    """The clip value comes from the configuration, the memory from what the host collector measured."""
+    begin = time.time() - 20_000
+    random = np.random.default_rng(0)
+    norms = random.uniform(0.2, 0.9, 1200)
+    norms[700::8] = 2.0
+    job = [
+        StepMetrics(
+            origin=Origin(workload_uid=UID, node="gpu-17"),
+            data_source="wandb",
+            run_id="run",
+            row_step=step,
+            values={"loss": 2.0 + 0.01 * random.standard_normal(), "grad_norm": float(norm)},
+            event_time=begin + 10.0 * step,
+        )
+        for step, norm in enumerate(norms, 300)
+    ]
+    memory = [
+        Measurement(
+            origin=Origin(node=node),
+            name="host.memory.used_pct",
+            value=20.0 + growth * step,
+            event_time=begin + 3000.0 + 60.0 * step,
+        )
+        for step in range(200)
+        for node, growth in (("gpu-17", 0.2), ("gpu-18", 0.3))
+    ]
+    facts = {"wandb": {"config": {"max_grad_norm": "1.0"}}}
+    evidence = Evidence(origin=Origin(workload_uid=UID), source="wandb", facts=facts)
+    async with running_store(tmp_path, postgres_dsn) as store:
+        await Spool(store).deliver(*job, *memory, evidence)
+        analyzer = make(tmp_path)
+        analyzer.store = store
+        await analyzer.start()
+        events = [event for event in await analyzer.analyze([UID]) if isinstance(event, Event)]
+        nodes = tuple(measured_uid(Origin(node=node)) for node in ("gpu-17", "gpu-18", "gpu-19"))
+        query = PointQuery(
+            workload_uid=nodes[0], others=nodes[1:], is_by_workload=True, aggregate="max", interval_ms=86_400_000
+        )
+        answered = {piece.run_id: list(piece.values) async for piece in store.metric_columns(query)}
+        assert sorted(answered) == list(nodes[:2]), "each node has a curve of its own"
+        assert [max(answered[node]) > 70 for node in nodes[:2]] == [False, True]
+    found = {event.type: event.details for event in events}
+    assert sorted(found) == ["clipping", "host_memory_creep"]
+    assert found["clipping"]["clip_value"] == 1.0
+    assert found["host_memory_creep"]["node"] == "gpu-17"
+    assert 2 < found["host_memory_creep"]["hours_left"] < 4
 
 
 def test_metrics_of_evaluations_play_no_role() -> None:

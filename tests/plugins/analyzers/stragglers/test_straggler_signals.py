@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lens_plugins.analyzers.stragglers import Stragglers
 from lens_plugins.analyzers.stragglers.analyzer import StragglersSettings
 from lens_plugins.analyzers.stragglers.reports import judge_reports
-from lens_plugins.analyzers.stragglers.signals import Signals, judge_signals
+from lens_plugins.analyzers.stragglers.signals import Signals, judge_signals, read_signals
 from lens_plugins.analyzers.stragglers.stack_samples import judge_stacks
 from lens_plugins.analyzers.stragglers.verdict import Layout, judge
 from lens_plugins.analyzers.stragglers.xpu_timer import windows_of_reports
@@ -29,7 +29,7 @@ MEGATRON = (
 )
 
 
-def told(*lines: str) -> list[EventRow]:
+def events_of_lines(*lines: str) -> list[EventRow]:
     """The events that the daemon makes of lines, as a store answers them."""
     given = [LogLine(text=text, event_time=1e9 + 100.0 * index) for index, text in enumerate(lines)]
     return [
@@ -53,26 +53,26 @@ def megatron(slow: int, high: float, low: float = 3453.08, clock: int = 28, data
 
 def test_megatrons_report_names_the_same_slow_rank_each_time() -> None:
     layout = Layout(node={9: "gpu-2"})
-    found = judge_reports(told(*(megatron(9, 4500 + index) for index in range(5))), layout)
+    found = judge_reports(events_of_lines(*(megatron(9, 4500 + index) for index in range(5))), layout)
     assert found is not None
     assert (found.kind, found.ranks, found.node, found.windows) == ("straggler", [9], "gpu-2", 5)
     assert found.ratio == pytest.approx(4504 / 3453.08)
-    slowed = judge_reports(told(*(megatron(9, 4500 + index, clock=9) for index in range(5))), layout)
+    slowed = judge_reports(events_of_lines(*(megatron(9, 4500 + index, clock=9) for index in range(5))), layout)
     assert slowed is not None
     assert slowed.cause == "its clock is the lowest"
-    waits = judge_reports(told(*(megatron(9, 4500 + index, data=990) for index in range(5))), layout)
+    waits = judge_reports(events_of_lines(*(megatron(9, 4500 + index, data=990) for index in range(5))), layout)
     assert waits is not None
     assert waits.kind == "input"
 
 
 def test_megatrons_report_of_equal_or_changing_ranks_names_nobody() -> None:
-    even = judge_reports(told(*(megatron(9, 3460 + index) for index in range(5))), Layout())
+    even = judge_reports(events_of_lines(*(megatron(9, 3460 + index) for index in range(5))), Layout())
     assert even is not None
     assert even.kind == "none"
-    changing = judge_reports(told(*(megatron(rank, 4500) for rank in range(5))), Layout())
+    changing = judge_reports(events_of_lines(*(megatron(rank, 4500) for rank in range(5))), Layout())
     assert changing is not None
     assert (changing.kind, changing.ranks) == ("uneven_data", [])
-    assert judge_reports(told(megatron(9, 4500), megatron(9, 4501)), Layout()) is None
+    assert judge_reports(events_of_lines(megatron(9, 4500), megatron(9, 4501)), Layout()) is None
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_megatrons_report_of_equal_or_changing_ranks_names_nobody() -> None:
 )
 def test_warnings_of_nvrx_name_the_ranks_that_last(line: str, ranks: list[int]) -> None:
     warnings = [f"STRAGGLER DETECTION WARNING: {line.format(76).replace('13', str(100 + i))}" for i in range(4)]
-    found = judge_reports(told(*warnings), Layout(node=dict.fromkeys(range(200), "")))
+    found = judge_reports(events_of_lines(*warnings), Layout(node=dict.fromkeys(range(200), "")))
     assert found is not None
     assert (found.kind, found.ranks) == ("straggler", ranks)
-    assert judge_reports(told(*warnings[:2]), Layout()) is None
+    assert judge_reports(events_of_lines(*warnings[:2]), Layout()) is None
 
 
 def kernels(slow: int, factor: float, ranks: int = 16) -> str:
@@ -168,6 +168,19 @@ async def test_the_analyzer_reports_a_slow_gpu_and_why_it_is_slow(tmp_path: Path
     assert (event.type, event.origin.rank, event.origin.node) == ("straggler", 11, "gpu-17")
     assert event.details["cause"] == "GPU 3 is throttled: hardware thermal"
     assert event.details["source"] == "xpu_timer"
+
+
+async def test_an_error_of_the_slow_ranks_node_is_why_it_is_slow(tmp_path: Path) -> None:
+    def error(node: str) -> Event:
+        details = {"error": "PCIe replays", "kind": "pcie", "node": node}
+        return Event(origin=Origin(workload_uid="job", node=node), type="device_error", event_time=1e9, details=details)
+
+    origin = Origin(workload_uid="job", rank=11, node="gpu-17")
+    seen = Event(origin=origin, type="evaluation", event_time=1e9)  # says where the rank runs
+    reports = [timed(kernels(11, 1.31), 1e9 + 60 * minute) for minute in range(25)]
+    for name, node, cause in (("own", "gpu-17", "PCIe replays on gpu-17"), ("other", "gpu-18", "")):
+        found = judge_signals(await read_signals(MemoryStore(tmp_path / name, [seen, error(node), *reports]), "job"))
+        assert (found.verdict.ranks, found.verdict.cause) == ([11], cause)
 
 
 def test_without_any_signal_nobody_can_tell() -> None:

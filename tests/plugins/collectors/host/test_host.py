@@ -13,6 +13,7 @@ import pytest
 from lens_plugins.collectors.catalogue import metrics
 from lens_plugins.collectors.diagnosis.processes import Owner, RankProcess
 from lens_plugins.collectors.host import Host, HostSettings
+from lens_plugins.collectors.host.gpu_errors import ErrorWatch, KernelLog
 from lens_plugins.collectors.host.gpus import Amd, Nvidia, find_readers
 from lens_plugins.collectors.host.machine import Rates
 from lens_plugins.collectors.host.throttling import ThrottleWatch, events_of
@@ -197,3 +198,88 @@ def test_a_gpu_that_is_slowed_down_for_a_minute_is_told_once_for_each_rank_on_it
     assert (event.type, event.origin.rank, event.origin.node) == ("gpu_throttled", 13, "gpu-17")
     assert event.details == {"gpu": 1, "reason": "hardware thermal, power brake"}
     assert events_of([], "gpu-17", 1e9, lambda: ranks) == []
+
+
+def test_counters_of_errors_of_nvml() -> None:
+    counts = {"uncorrectable": 0}
+
+    def link_errors(device: int, link: int, kind: int) -> int:
+        if link > 3:
+            raise RuntimeError("no such link")
+        return 10 * link + kind
+
+    nvml = types.SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetTotalEccErrors=lambda device, kind, since: counts["uncorrectable"] if kind == 1 else 7,
+        nvmlDeviceGetRemappedRows=lambda device: [2, 1, 0, 0],
+        nvmlDeviceGetPcieReplayCounter=lambda device: 5,
+        nvmlDeviceGetNvLinkErrorCounter=link_errors,
+    )
+    reader = Nvidia(nvml)
+    assert {value.name: value.value for value in reader.read_error_counters()} == {
+        "gpu.ecc_corrected_total": 7,
+        "gpu.ecc_uncorrectable_total": 0,
+        "gpu.remapped_rows": 1,
+        "gpu.row_remap_failed": 0,
+        "gpu.pcie_replays_total": 5,
+        "gpu.nvlink_errors_total": 3 * 60 + 4 * 5,
+        "gpu.nvlink_recoveries_total": 64,
+    }
+    watch = ErrorWatch("gpu-17")
+    assert watch.compare([*reader.read_error_counters()], 1e9) == []
+    counts["uncorrectable"] = 2
+    errors = watch.compare([*reader.read_error_counters()], 1e9 + 15)
+    [event] = watch.events_of_errors(errors, 1e9 + 15, lambda: [])
+    assert (event.type, event.origin.node, event.details["device"]) == ("device_error", "gpu-17", "gpu 0")
+    assert (event.details["before"], event.details["now"], event.details["can_stop_job"]) == (0, 2, True)
+
+
+def test_a_gpu_that_counts_no_errors_has_no_counters() -> None:
+    nvml = types.SimpleNamespace(
+        nvmlInit=lambda: None, nvmlDeviceGetCount=lambda: 1, nvmlDeviceGetHandleByIndex=lambda index: index
+    )
+    assert [*Nvidia(nvml).read_error_counters()] == []
+
+
+def test_counters_of_errors_of_amdsmi() -> None:
+    smi = types.SimpleNamespace(
+        amdsmi_init=lambda: None,
+        amdsmi_get_processor_handles=lambda: ["g0"],
+        amdsmi_get_gpu_total_ecc_count=lambda device: {"correctable_count": 3, "uncorrectable_count": 1},
+        amdsmi_get_gpu_pci_replay_counter=lambda device: "N/A",
+    )
+    assert {value.name: value.value for value in Amd(smi).read_error_counters()} == {
+        "gpu.ecc_corrected_total": 3,
+        "gpu.ecc_uncorrectable_total": 1,
+    }
+
+
+async def test_the_kernels_log_tells_of_errors_from_now_on_and_of_the_rank(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    path.write_text("6,1,1,-;NVRM: Xid (PCI:0000:01:00): 31, pid=1, of yesterday\n")
+    said: list[str] = []
+    log = KernelLog(str(path), said.append)
+    assert log.read_errors() == []
+    with path.open("a") as file:
+        file.write(
+            "6,2,2,-;usb 1-1: new device\n3,3,3,-;NVRM: Xid (PCI:0000:3b:00): 94, pid=7, name=python3, Contained"
+        )
+    assert log.read_errors() == [], "the line is not whole yet"
+    with path.open("a") as file:
+        file.write(" error\n SUBSYSTEM=pci\n")
+    [error] = log.read_errors()
+    assert (error.error, error.device, error.pid) == ("Xid 94: contained ECC error", "0000:3b:00", 7)
+    ranks = [RankProcess(7, 13, 5, 64, "python", Owner(workload_uid="job"))]
+    [event] = ErrorWatch("gpu-17").events_of_errors([error], 1e9, lambda: ranks)
+    assert (event.origin.workload_uid, event.origin.rank, event.origin.node) == ("job", 13, "gpu-17")
+    log.close()
+    assert log.read_errors() == []
+    assert said == []
+
+
+def test_a_machine_without_a_kernel_log_has_no_errors(tmp_path: Path) -> None:
+    said: list[str] = []
+    assert KernelLog(str(tmp_path / "none"), said.append).read_errors() == []
+    assert said == []

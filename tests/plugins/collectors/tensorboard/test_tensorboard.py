@@ -23,6 +23,7 @@ from lens_core import LensError, StepMetrics
 from lens_core.plugin_api.protobuf import WireError
 from lens_core.testing import make_context
 from lens_core.testing.collectors import check_collector
+from tests.forked import run_lens
 from tests.plugins.sources.wandb_hook.environments import TORCH, environment
 
 
@@ -382,13 +383,7 @@ def test_tensors_of_every_type(dtype: str) -> None:
 
 
 async def test_through_lens_collect(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
     written(tmp_path / "logs" / "run", range(7))
     variables = {**os.environ, "LENS_TENSORBOARD_DIRS": str(tmp_path / "logs"), "LENS_DATA_DIR": str(tmp_path / "d")}
-    command = [sys.executable, "-m", "lens_core.cli", "collect", "tensorboard", "--json"]
-    done = await asyncio.to_thread(
-        subprocess.run, command, env=variables, capture_output=True, text=True, timeout=240, check=True
-    )
+    done = await asyncio.to_thread(run_lens, "collect", "tensorboard", "--json", environ=variables)
     assert json.loads(done.stdout)["records"] == {"step_metrics": 7}

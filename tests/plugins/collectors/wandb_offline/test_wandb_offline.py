@@ -20,6 +20,7 @@ from lens_core import Event, Evidence, LensError, Measurement, Record, StepMetri
 from lens_core.plugin_api.protobuf import WireError
 from lens_core.testing import make_context, until
 from lens_core.testing.collectors import check_collector
+from tests.forked import run_lens
 from tests.plugins.sources.wandb_hook.environments import NEWEST, WANDB_VERSIONS, environment
 from tests.plugins.sources.wandb_hook.wandb_file import by_run, points
 
@@ -29,7 +30,9 @@ SCRIPT = """
     import sys
     import numpy as np
     import wandb
-    run = wandb.init(project="air-gapped", entity="acme", id="r1", name="first run", config={"lr": 0.1})
+    run = wandb.init(project="air-gapped", entity="acme", id="r1", name="first run", tags=["good"],
+                     config={"lr": 0.1, "model": {"width": 8}}, notes="words", group="sweep", job_type="train")
+    run.config.update({"late": [1, None], "api_key": "hunter2"})
     run.define_metric("eval/*", step_metric="epoch")
     for step in range(300):
         run.log({"loss": 1 / (step + 1), "ok": step % 2 == 0, "words": "text", "nested": {"deep": {"x": step}}})
@@ -116,7 +119,11 @@ async def test_start_end_and_evidence(version: str, tmp_path: Path) -> None:
     assert [event.type for event in events] == ["training_started", "training_failed"]
     assert events[1].details == {"exit_code": 3}
     (evidence,) = [record for record in records if isinstance(record, Evidence)]
-    assert evidence.facts["wandb"]["project"] == "air-gapped"
+    facts = evidence.facts["wandb"]
+    expected = {"project": "air-gapped", "tags": ["good"], "notes": "words", "group": "sweep", "job_type": "train"}
+    assert {name: facts[name] for name in expected} == expected
+    config = {"lr": 0.1, "model": {"width": 8}, "late": [1, None], "api_key": "hunter2"}
+    assert facts["config"] == config, "the ingest gate hides secrets"
     assert {row.origin.workload_uid for row in rows_of(records)} == {"acme/air-gapped/r1"}
 
 
@@ -293,10 +300,6 @@ def written(records: list[bytes]) -> bytes:
 
 
 async def test_through_lens_collect(newest_log: Path, tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
     variables = {**os.environ, "WANDB_DIR": str(newest_log.parent.parent), "LENS_DATA_DIR": str(tmp_path / "d")}
-    command = [sys.executable, "-m", "lens_core.cli", "collect", "wandb_offline", "--json"]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=240, check=True)
+    done = run_lens("collect", "wandb_offline", "--json", environ=variables)
     assert json.loads(done.stdout)["records"]["event"] == 2

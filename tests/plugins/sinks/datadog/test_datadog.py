@@ -6,7 +6,6 @@ import os
 import random
 import string
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +35,7 @@ from lens_core import (
 )
 from lens_core.testing import make_context
 from tests.durations import Stopwatch
+from tests.forked import run_lens
 from tests.plugins.collectors.wandb_cloud.wandb_server import KEY as WANDB_KEY
 from tests.plugins.collectors.wandb_cloud.wandb_server import WandbServer, serving, table
 from tests.plugins.sinks.datadog.intake import KEY, Intake, Scripted
@@ -331,8 +331,7 @@ def push(intake: Intake, server: WandbServer, folder: Path, **environ: str) -> s
         "LENS_DATA_DIR": str(folder),
         **environ,
     }
-    command = [sys.executable, "-m", "lens_core.cli", "collect", "wandb_cloud", "--push", "--json"]
-    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=240, check=False)
+    return run_lens("collect", "wandb_cloud", "--push", "--json", environ=variables)
 
 
 def test_from_wandb_to_datadog(intake: Intake, tmp_path: Path) -> None:

@@ -231,21 +231,39 @@ async def test_rows_that_primus_lens_has_only_under_a_workload_above(
     ]  # fmt: skip
 
 
+MLFLOW_TABLES = (
+    "create table runs (run_uuid text, name text, experiment_id int, user_id text, status text, start_time bigint,"
+    " end_time bigint, lifecycle_stage text);"
+    "create table experiments (experiment_id int, name text);"
+    "create table params (key text, value text, run_uuid text);"
+    "create table tags (key text, value text, run_uuid text);"
+    "create table metrics (key text, value double precision, timestamp bigint, run_uuid text, step bigint, is_nan int);"
+)
+
+
 async def test_runs_of_mlflow(tmp_path: Path, postgres_dsn: str) -> None:
     database = tmp_path / "mlflow.db"
     with sqlite3.connect(database) as connection:
         connection.executescript(
-            "create table runs (run_uuid text, name text);"
-            "create table metrics (key text, value real, timestamp integer, run_uuid text, step integer, is_nan int);"
-            "insert into runs values ('r1', 'brave-fox');"
+            MLFLOW_TABLES + "insert into runs values"
+            " ('gone', 'old', 1, 'ada', 'FINISHED', 1700000000000, 1700000003000, 'deleted'),"
+            " ('r1', 'brave-fox', 1, 'ada', 'FAILED', 1700000000000, 1700000003000, 'active');"
+            "insert into params values ('lr', '0.1', 'r1'), ('api_key', 'hunter2', 'r1');"
+            "insert into tags values ('team', 'vision', 'r1'), ('mlflow.source.git.commit', 'abc', 'r1');"
+            "insert into experiments values (1, 'night');"
             "insert into metrics values"
+            " ('loss', 0.5, 1700000000000, 'gone', 1, 0), ('system/cpu', 9.0, 1700000000000, 'r1', 1, 0),"
             " ('loss', 0.5, 1700000000000, 'r1', 1, 0), ('acc', 0, 1700000000000, 'r1', 1, 1),"
             " ('loss', 0.25, 1700000001000, 'r1', 1, 0), ('loss', 1.7976931348623157e308, 1700000002000, 'r1', 2, 0);"
         )
     connection.close()
     folder = tmp_path / "mlruns" / "0" / "r2"
     (folder / "metrics" / "train").mkdir(parents=True)
-    (folder / "meta.yaml").write_text("run_id: r2\nrun_name: calm-owl\n")
+    (folder / "meta.yaml").write_text("run_id: r2\nrun_name: calm-owl\nstatus: 3\nend_time: 1700000002000\n")
+    (folder.parent / "meta.yaml").write_text("experiment_id: '0'\nname: day\n")
+    for kind in ("params", "tags"):
+        (folder / kind).mkdir()
+        (folder / kind / "size").write_text(f"of {kind}")
     (folder / "metrics" / "train" / "loss").write_text("1700000000000 1.5 0\n1700000001000 1.25 1\n")
     options = config(tmp_path, postgres_dsn)
     lens("import", "--from", "mlflow", f"sqlite:///{database}", *options)
@@ -255,6 +273,16 @@ async def test_runs_of_mlflow(tmp_path: Path, postgres_dsn: str) -> None:
         assert found == [("acc", "nan", 1), ("loss", "0.25", 1), ("loss", "inf", 2)]
         assert [p.value for p in await points(store, workload_uid="r2")] == [1.5, 1.25]
         assert {w.name for w in (await store.workloads()).workloads} == {"brave-fox", "calm-owl"}
+        facts = {uid: items[0]["facts"] for uid, items in (await store.evidence_of(["r1", "r2"])).items()}
+        assert facts["r1"]["config"] == {"lr": "0.1", "api_key": "***"}
+        assert facts["r1"]["tracker"] == {
+            **{"tracker": "mlflow", "id": "r1", "name": "brave-fox", "experiment": "night", "user": "ada"},
+            **{"tags": {"team": "vision"}, "commit": "abc"},
+        }
+        assert (facts["r2"]["config"], facts["r2"]["tracker"]["tags"]) == ({"size": "of params"}, {"size": "of tags"})
+        assert facts["r2"]["project"] == "day"
+    told = ask(postgres_dsn, "select type from lens_event order by type")
+    assert told == [("training_ended",), ("training_failed",), ("training_started",), ("training_started",)]
     assert "is no database" in lens("import", "--from", "mlflow", str(tmp_path / "lens.yaml"), *options, code=1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -73,20 +74,39 @@ async def test_an_attempt_with_another_tracker_is_not_lost(store: Any, spool: Sp
     assert {point.data_source for point in await points(store)} == {"mlflow", "wandb"}
 
 
-async def test_ranks_without_a_tracker(store: Any, spool: Spool) -> None:
+async def test_ranks_without_a_tracker_are_answered_by_the_framework(store: Any, spool: Spool) -> None:
     for rank in range(3):
         origin = msgspec.structs.replace(ORIGIN, rank=rank)
         source, echo = ("wandb", "transformers") if rank == 0 else ("transformers", "")
         await spool.deliver(*(row(step, origin=origin, data_source=source, echo_of=echo) for step in range(10)))
-    assert {point.data_source for point in await points(store)} == {"wandb"}
-    assert len(await points(store)) == 10
+        if rank == 1:  # which has MLflow, too
+            rows = (row(step, origin=origin, data_source="mlflow", echo_of="transformers") for step in range(20, 30))
+            await spool.deliver(*rows)
+    found = Counter(point.data_source for point in await points(store))
+    assert found == {"wandb": 10, "transformers": 20, "mlflow": 10}
     assert len(await points(store, data_source="transformers")) == 20
-    assert len(await points(store, rank=1)) == 10
+    assert len(await points(store, rank=2)) == 10
     alone = Origin(workload_uid="workload-2")
     for rank in range(3):
         origin = msgspec.structs.replace(alone, rank=rank)
         await spool.deliver(*(row(step, origin=origin, data_source="transformers") for step in range(10)))
     assert len(await points(store, workload_uid="workload-2")) == 30, "one row of each rank"
+
+
+async def test_each_rank_has_the_best_of_its_own_trackers(store: Any, spool: Spool) -> None:
+    for rank, sources in enumerate((("wandb", "mlflow"), ("mlflow", "tensorflow"), ("tensorflow",))):
+        origin = msgspec.structs.replace(ORIGIN, rank=rank)
+        for source in sources:
+            rows = (row(step, origin=origin, data_source=source, echo_of="transformers") for step in range(10))
+            await spool.deliver(*rows)
+    assert Counter(point.data_source for point in await points(store)) == {"wandb": 10, "mlflow": 10, "tensorflow": 10}
+    for rank, source in enumerate(("wandb", "mlflow", "tensorflow")):
+        assert {point.data_source for point in await points(store, rank=rank)} == {source}
+    choices = await store.source_choices(PointQuery(workload_uid="workload-1"))
+    assert [(choice.data_source, choice.left_out) for choice in choices] == [
+        ("mlflow", ("tensorflow",)),
+        ("wandb", ("mlflow",)),
+    ]
 
 
 async def test_what_a_redelivery_or_an_export_says_again(store: Any, spool: Spool) -> None:
@@ -132,4 +152,8 @@ def test_something_is_always_left_of_what_is_chosen_among(members: list[Member])
         assert choice.data_source not in choice.left_out
     for member in members:
         if member.id in hidden.streams or member.id in hidden.metrics:
+            assert not member.is_own, "the framework's own rows are nobody's repetition"
             assert any(member.data_source in choice.left_out for choice in hidden.choices)
+            left = [one for one in members if one.id not in hidden.streams and one.id not in hidden.metrics]
+            alike = [one for one in left if (one.subject_id, one.framework) == (member.subject_id, member.framework)]
+            assert member.rank < 0 or {member.rank, -1} & {one.rank for one in alike}, "its rank is answered"

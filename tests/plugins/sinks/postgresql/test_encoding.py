@@ -31,7 +31,9 @@ def key_of(data_source: str, workload_uid: str) -> StreamKey:
 
 
 def figures(change: StreamChange) -> dict[str, Any]:
-    return {name: getattr(change, name) for name in StreamChange.__dataclass_fields__}
+    found = {name: getattr(change, name) for name in StreamChange.__dataclass_fields__}
+    rows = [row for columns in change.noted for row in zip(*columns, strict=True)]  # however they were cut into pieces
+    return {**found, "noted": sorted(map(repr, rows))}
 
 
 @given(st.lists(ROWS, max_size=6), st.sampled_from(["wandb", "log"]), st.sampled_from(["w", "with\ttab", ""]))

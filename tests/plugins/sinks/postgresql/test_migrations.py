@@ -19,33 +19,33 @@ async def connect(dsn: str) -> psycopg.AsyncConnection[tuple[Any, ...]]:
     return await psycopg.AsyncConnection.connect(dsn, autocommit=True)
 
 
-async def test_a_second_time_changes_nothing(postgres_dsn: str) -> None:
-    async with await connect(postgres_dsn) as connection:
+async def test_a_second_time_changes_nothing(empty_database: str) -> None:
+    async with await connect(empty_database) as connection:
         assert await migrate(connection) == len(migrations())
         assert await migrate(connection) == 0
 
 
-async def test_several_at_one_time_do_it_once(postgres_dsn: str) -> None:
-    connections = [await connect(postgres_dsn) for _ in range(4)]
+async def test_several_at_one_time_do_it_once(empty_database: str) -> None:
+    connections = [await connect(empty_database) for _ in range(4)]
     steps = await asyncio.gather(*(migrate(connection) for connection in connections))
     for connection in connections:
         await connection.close()
     assert sorted(steps) == [0, 0, 0, len(migrations())]
 
 
-async def test_a_database_of_a_newer_lens_is_refused(tmp_path: Path, postgres_dsn: str) -> None:
-    async with running_store(tmp_path, postgres_dsn) as store:
+async def test_a_database_of_a_newer_lens_is_refused(tmp_path: Path, empty_database: str) -> None:
+    async with running_store(tmp_path, empty_database) as store:
         await Spool(store).deliver(row(0))
-    with psycopg.connect(postgres_dsn) as connection:
+    with psycopg.connect(empty_database) as connection:
         connection.execute("insert into lens_migration (number, name) values (9999, 'future')")
     with pytest.raises(DatabaseTooNew, match=r"migration 9999.*newer Lens"):
-        async with running_store(tmp_path, postgres_dsn):
+        async with running_store(tmp_path, empty_database):
             pass
-    assert ask(postgres_dsn, "select count(*) from lens_row") == [(1,)]
+    assert ask(empty_database, "select count(*) from lens_row") == [(1,)]
 
 
-async def test_the_database_of_a_primus_lens_is_refused_with_the_way_out(postgres_dsn: str) -> None:
-    async with await connect(postgres_dsn) as connection:
+async def test_the_database_of_a_primus_lens_is_refused_with_the_way_out(empty_database: str) -> None:
+    async with await connect(empty_database) as connection:
         await connection.execute("create table training_performance (id bigint)")
         with pytest.raises(LensError, match=r"training_performance.*a database of its own.*lens db import"):
             await migrate(connection)
@@ -53,11 +53,11 @@ async def test_the_database_of_a_primus_lens_is_refused_with_the_way_out(postgre
         assert await migrate(connection) == len(migrations())
 
 
-async def test_rows_go_with_their_stream_and_its_subject(tmp_path: Path, postgres_dsn: str) -> None:
-    async with running_store(tmp_path, postgres_dsn) as store:
+async def test_rows_go_with_their_stream_and_its_subject(tmp_path: Path, empty_database: str) -> None:
+    async with running_store(tmp_path, empty_database) as store:
         other = Origin(workload_uid="other")
         await Spool(store).deliver(row(0), row(0, run_id="b"), row(0, run_id="c"), row(0, origin=other))
-    with psycopg.connect(postgres_dsn) as connection:
+    with psycopg.connect(empty_database) as connection:
         connection.execute("delete from lens_stream where run_id in ('b', 'c')")
         assert connection.execute("select count(*) from lens_row").fetchall() == [(2,)]
         connection.execute("set search_path to pg_catalog")
@@ -66,13 +66,13 @@ async def test_rows_go_with_their_stream_and_its_subject(tmp_path: Path, postgre
         assert left == [("workload-1",)]
 
 
-async def test_what_was_stored_beside_spans_is_kept(tmp_path: Path, postgres_dsn: str) -> None:
+async def test_what_was_stored_beside_spans_is_kept(tmp_path: Path, empty_database: str) -> None:
     """A database of the time of spans, with blocks, rows beyond them and a span of the first two blocks.
 
     What writes here is of today and needs the tables of today, so the spans are put beside these.
     """
     text = {step.number: step.sql for step in migrations()}
-    async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
+    async with running_store(tmp_path, empty_database, blocks=False) as store:
         async with await store.database.connect() as connection:
             await connection.execute(text[6].encode())
         await Spool(store).deliver(*(row(step, values={"loss": float(step % 997)}) for step in range(9000)))
@@ -89,11 +89,11 @@ async def test_what_was_stored_beside_spans_is_kept(tmp_path: Path, postgres_dsn
         whole, few = await points(store), await points(store, max_points=50)
         async with await store.database.connect() as connection:
             await connection.execute(text[12].encode())
-    async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
+    async with running_store(tmp_path, empty_database, blocks=False) as store:
         assert await points(store) == whole
         assert await points(store, max_points=50) == few
     assert len(whole) == 9000
-    left = ask(postgres_dsn, "select relname from pg_class where relname ~ '^lens_(span|level)'")
+    left = ask(empty_database, "select relname from pg_class where relname ~ '^lens_(span|level)'")
     assert left == []
 
 

@@ -178,7 +178,8 @@ async def test_the_log_says_what_primus_lens_says(store: Any, spool: Spool, capl
 
 async def test_a_sender_that_knows_pod_and_workload_teaches_whose_the_pod_is(store: Any, spool: Spool) -> None:
     both = Origin(workload_uid="job1", pod_uid="pod-x")
-    await spool.deliver(row(1, origin=both), row(1, origin=Origin(pod_uid="pod-x"), data_source="log", run_id=""))
+    of_pod = row(1, origin=Origin(pod_uid="pod-x"), data_source="log", run_id="", values={"other": 1.0})
+    await spool.deliver(row(1, origin=both), of_pod)
     found = await points(store, workload_uid="job1")
     assert {point.data_source for point in found} == {"wandb", "log"}
     assert [workload.workload_uid for workload in (await store.workloads()).workloads] == ["job1"]

@@ -14,7 +14,7 @@ from lens_plugins.sinks.prometheus.delivering import MOST_REQUESTS
 from lens_plugins.sinks.prometheus.messages import Outgoing, divide, split_request, to_version2
 from lens_plugins.sinks.prometheus.posting import address_of
 
-from lens_core import Delivered, Rejected, Retry, Secret, SeriesBatch
+from lens_core import ConfigurationError, Delivered, Rejected, Retry, Secret, SeriesBatch
 from tests.generated import examples
 from tests.plugins.sinks.prometheus.conftest import NOW, Bench, series_batch
 from tests.plugins.sinks.prometheus.store import Store
@@ -188,6 +188,9 @@ async def test_stores_behind_tls(tmp_path: Path) -> None:
     assert "certificate" in answer.reason
     await trusting.sink.stop()
     server.close()
+    (tmp_path / "broken.pem").write_text("nothing")
+    with pytest.raises(ConfigurationError, match=r"broken\.pem cannot be used"):
+        Bench(url, ca_file=str(tmp_path / "broken.pem"))
 
 
 async def test_version_2_falls_back_where_it_is_not_understood(store: Store) -> None:

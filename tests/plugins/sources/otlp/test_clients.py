@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from opentelemetry._logs import LogRecord
 from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcLogExporter
@@ -26,6 +28,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from lens_core import LogLine, SeriesBatch
 from lens_core.testing import LensFactory, RunningLens
+from tests.certificates import write_certificate
 from tests.plugins.sources.otlp.requests import series_of
 
 RESOURCE = Resource.create({"service.name": "train", "k8s.pod.name": "llama-0", "dl.rank": 1, "nemo.run.id": "r1"})
@@ -95,6 +98,20 @@ async def test_over_grpc(running: RunningLens) -> None:
     port = running.component("otlp").grpc_port  # type: ignore[attr-defined]
     exporters = [
         kind(endpoint=f"http://127.0.0.1:{port}", insecure=True)
+        for kind in (GrpcMetricExporter, GrpcLogExporter, GrpcSpanExporter)
+    ]
+    await asyncio.to_thread(run_training, *exporters)
+    await check_everything_arrived(running)
+
+
+async def test_over_grpc_with_tls(lens: LensFactory, tmp_path: Path) -> None:
+    certificate, key = write_certificate(tmp_path)
+    tls = {"grpc_tls_certificate": str(certificate), "grpc_tls_key": str(key)}
+    running = await lens(config={"sources": {"otlp": {"grpc_listen": "127.0.0.1:0", **tls}, "logs": {}}})
+    port = running.component("otlp").grpc_port  # type: ignore[attr-defined]
+    credentials = grpc.ssl_channel_credentials(certificate.read_bytes())
+    exporters = [
+        kind(endpoint=f"https://127.0.0.1:{port}", credentials=credentials)
         for kind in (GrpcMetricExporter, GrpcLogExporter, GrpcSpanExporter)
     ]
     await asyncio.to_thread(run_training, *exporters)

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
+from lens_plugins.sources.otlp.settings import OtlpSettings
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from lens_core import LensError, LogLine, Secret
+from tests.certificates import write_certificate
 from tests.plugins.sources.otlp.conftest import OtlpApp
 from tests.plugins.sources.otlp.requests import (
     NOW,
@@ -121,3 +124,50 @@ async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
         second = OtlpApp(tmp_path, grpc_listen=f"127.0.0.1:{port}")
         with pytest.raises(LensError, match="cannot listen"):
             await second.source.start()
+
+
+async def export_over_tls(port: int, certificate: bytes) -> bytes:
+    """The answer to a request on a new connection that trusts one certificate alone."""
+    credentials = grpc.ssl_channel_credentials(certificate)
+    async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
+        return await export(channel, REQUEST)
+
+
+async def test_a_renewed_certificate_is_taken_up_and_a_broken_one_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = write_certificate(tmp_path)
+    first = certificate.read_bytes()
+    otlp = OtlpApp(tmp_path, grpc_listen="127.0.0.1:0", grpc_tls_certificate=str(certificate), grpc_tls_key=str(key))
+    await otlp.source.start()
+    port = otlp.source.grpc_port  # type: ignore[attr-defined]
+    try:
+        assert await export_over_tls(port, first) == b""
+        write_certificate(tmp_path)
+        second = certificate.read_bytes()
+        assert await export_over_tls(port, second) == b""
+        with pytest.raises(grpc.aio.AioRpcError):
+            await export_over_tls(port, first)
+        certificate.write_text("nothing")
+        assert await export_over_tls(port, second) == b""
+        assert "keeping the current one" in caplog.text
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await export(channel, REQUEST)
+    finally:
+        await otlp.source.stop()
+
+
+async def test_certificates_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    broken = str(tmp_path / "broken.pem")
+    Path(broken).write_text("nothing")
+    otlp = OtlpApp(tmp_path, grpc_listen="127.0.0.1:0", grpc_tls_certificate=broken, grpc_tls_key=broken)
+    with pytest.raises(LensError, match=r"broken\.pem"):
+        await otlp.source.start()
+    await otlp.source.stop()
+
+
+@pytest.mark.parametrize("options", [{"grpc_tls_key": "k.pem"}, {"grpc_client_ca_file": "ca.pem"}])
+def test_files_that_need_another(options: dict[str, str]) -> None:
+    with pytest.raises(msgspec.ValidationError, match="need"):
+        msgspec.convert({"grpc_listen": ":4317", **options}, OtlpSettings)

@@ -145,6 +145,7 @@ class Environment:
             "WANDB_ERROR_REPORTING": "false",
             "PRIMUS_LENS_FLUSH_INTERVAL_SECONDS": "0.2",
             "HF_HUB_OFFLINE": "1",
+            "CLEARML_CONFIG_FILE": str(Path(__file__).with_name("clearml.conf")),
             "PYTHONFAULTHANDLER": "1",
             **(more or {}),
         }

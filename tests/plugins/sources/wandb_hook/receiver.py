@@ -96,6 +96,10 @@ class Receiver:
         """Speak TLS with every connection from now on."""
         self._server.use_tls(context)
 
+    def hold_bodies(self, wait: Callable[[], object]) -> None:
+        """Call `wait` before the body of each answer, when its headers are out."""
+        self._server.before_body = wait
+
     def close(self) -> None:
         """Stop listening."""
         self._server.close()

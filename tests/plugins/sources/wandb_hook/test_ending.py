@@ -170,6 +170,7 @@ def test_rows_behind_a_request_that_hangs_are_spooled_or_counted(
         }
         done = newest.run(HANGING, tmp_path, variables)
     assert ("51 of 51 rows (51 points) did not reach" in done.stderr) != spool
+    assert "; no answer came in time" in done.stderr
     if spool:
         (file,) = (tmp_path / "spool").glob("*.jsonl")
         assert file.read_text().count('"step_metrics"') == 51

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.plugins.sources.wandb_hook.environments import HOOK, Environment, write_script
 from tests.plugins.sources.wandb_hook.receiver import Receiver, Request, accept, receiving
+from tests.stub_server import Answer
 
 # Nothing is sent in time by itself.
 A_LONG_INTERVAL = {"PRIMUS_LENS_FLUSH_INTERVAL_SECONDS": "30"}
@@ -198,6 +200,35 @@ def test_a_fork_while_threads_log(newest: Environment, receiver: Receiver, tmp_p
     """
     newest.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
     assert sorted(value for _, name, value in receiver.points() if name == "child") == list(range(20))
+
+
+def test_a_fork_while_the_worker_reads_an_answer(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = """
+        import os, sys
+        import wandb
+        run = wandb.init(project="p", mode="disabled")
+        run.log({"parent": 1})
+        def is_reading(frame):
+            return frame.f_code.co_name == "readinto" and frame.f_back.f_code.co_name == "read"
+        while not any(map(is_reading, sys._current_frames().values())):
+            pass
+        pid = os.fork()
+        if pid == 0:
+            run.log({"child": 1})
+            sys.exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+    """
+    child_was_heard = threading.Event()
+
+    def note_child(request: Request) -> Answer:
+        if b'"child"' in request.body:
+            child_was_heard.set()
+        return accept(request)
+
+    receiver.behaviour = note_child
+    receiver.hold_bodies(lambda: child_was_heard.wait(60))
+    newest.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url}, seconds=60)
+    assert sorted(name for _, name, _ in receiver.points()) == ["child", "parent"]
 
 
 def test_children_that_log_nothing_cost_nothing(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:

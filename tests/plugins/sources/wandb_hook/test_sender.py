@@ -386,3 +386,11 @@ def test_the_worker_is_called_while_the_answer_takes_long() -> None:
         chosen = Settings(base_url=receiver.url, flush_interval_seconds=0.05)
         assert Sender(client(chosen, between), Counts()).send(batch(1), 10.0)
     assert len(calls) >= 3
+
+
+@pytest.mark.parametrize("token", ["secret-1\nsecret-2", "secret-1\x00", "secret-1\r\nX-Header: secret-2"])
+def test_a_token_that_no_header_can_hold_is_said_without_it(token: str) -> None:
+    answer = Client(Settings(base_url="http://127.0.0.1:1/api/v1", token=token), lambda: None).post("/records", b"", 1)
+    assert answer.status == 0
+    assert "PRIMUS_LENS_API_TOKEN holds a line break" in answer.error
+    assert "secret" not in answer.error

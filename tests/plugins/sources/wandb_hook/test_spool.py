@@ -303,7 +303,7 @@ def test_what_is_delivered_is_not_synced(newest: Environment, receiver: Receiver
     variables = {
         "PRIMUS_LENS_API_BASE_URL": receiver.url,
         "PRIMUS_LENS_SPOOL_PATH": str(tmp_path / "spool"),
-        "PRIMUS_LENS_SPOOL_SYNC_SECONDS": "0.01",
+        "PRIMUS_LENS_SPOOL_SYNC_SECONDS": "0.3",
     }
     assert newest.run(SYNCED, tmp_path, variables).stdout.split() == ["0"]
     assert [value for _, _, value in receiver.points()] == [0, 1, 2, 3, 4]

@@ -38,7 +38,7 @@ def _logging_of_comet(original: Callable[..., Any]) -> Callable[..., Any]:
         result = original(self, name, value, step, epoch, include_context, framework, *more, **options)
         try:
             if tracking.is_on() and value is not None:
-                _log_comet_value(self, str(name), value, epoch, include_context, framework)
+                _log_comet_value(self, str(name), value, step, epoch, include_context, framework)
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
             tracking.missed(error)
         return result
@@ -46,13 +46,18 @@ def _logging_of_comet(original: Callable[..., Any]) -> Callable[..., Any]:
     return _log_metric
 
 
-def _log_comet_value(run: Any, name: str, value: Any, epoch: Any, include_context: Any, framework: Any) -> None:
+def _log_comet_value(
+    run: Any, name: str, value: Any, given: Any, epoch: Any, include_context: Any, framework: Any
+) -> None:
     if name.startswith(_OWN):
         return
     session = tracking.session_of(run, "comet", lambda: _describe_comet(run), run.get_key())
     mirror = _MIRRORED.get(str(framework), "")
     full_name = run._fullname(name, include_context=include_context)
-    step = epoch if mirror == "mlflow" and epoch is not None else run.curr_step
+    # Another thread may have moved the experiment's step on since the call.
+    step = given if type(given) is int else run.curr_step
+    if mirror == "mlflow" and epoch is not None:
+        step = epoch
     if step is None:
         step = run.__dict__.setdefault(_COUNTER, tracking.KeyCounter()).next_step(full_name)
     tracking.log_row(session, {full_name: value}, step, mirror_of=mirror)

@@ -2,8 +2,6 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { begun, smoothOn } from "./average.js";
-import { heights } from "./axes.js";
-import { Palette, traces } from "./series.js";
 
 const random = (() => {
   let seed = 7;
@@ -42,29 +40,4 @@ test("a constant stays the constant that it is", () => {
   const points = Array.from({ length: 3000 }, (_, x) => point(x, 1e-4));
   smoothOn(begun(0.97), points);
   assert.ok(points.every((one) => one.s === 1e-4));
-});
-
-const options = { axis: "iteration", log: false, smooth: 0, range: null, outliers: true, hidden: new Set() };
-
-test("buckets are a line with a band, and the axis reaches to its ends", () => {
-  const points = [point(0, 2), point(500, 2.5, { low: 1, high: 900, count: 499 }), point(1000, 3)];
-  const one = { key: "k", uid: "u", run: "r", attempt: 1, source: "wandb", points, figures: { count: 501, p2: 1.5, p98: 3, min: 1, max: 900 } };
-  const draw = (more) => traces(new Map([["k", one]]), null, { ...options, ...more }, new Palette(new Map([["u", "u"]])));
-  const found = draw({});
-  assert.deepEqual(found.map((trace) => trace.y), [[2, 1, 3], [2, 900, 3], [2, 2.5, 3]]);
-  assert.equal(found[1].fill, "tonexty");
-  assert.ok(heights(found, options)[1] > 900);
-  // Without outliers the axis goes by the percentiles of all points, not by those of what is drawn.
-  const [low, high] = heights(draw({ outliers: false }), { ...options, outliers: false });
-  assert.ok(low > 1.3 && low < 1.5 && high > 3 && high < 3.2);
-  // A smoothed line is what the server made of all points.
-  points.forEach((bucket, place) => (bucket.s = [2, 2.1, 2.2][place]));
-  assert.deepEqual(draw({ smooth: 0.9 }).at(-1).y, [2, 2.1, 2.2]);
-});
-
-test("on a log scale a band ends at what the scale can show", () => {
-  const points = [point(0, 1), point(9, 5, { low: -1, high: 9, count: 8 }), point(10, 0.1)];
-  const one = { key: "k", uid: "u", run: "r", attempt: 1, source: "wandb", points, figures: {} };
-  const found = traces(new Map([["k", one]]), null, { ...options, log: true }, new Palette(new Map([["u", "u"]])));
-  assert.ok(found[0].y.every((value) => value > 0));
 });

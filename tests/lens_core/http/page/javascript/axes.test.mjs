@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { heights, leftOf, yTicks } from "./axes.js";
+import { heights, leftOf, xTicks, yTicks } from "./axes.js";
+import { elapsed } from "./ticks.js";
 
 const line = (y) => ({ x: y.map((_, place) => place), y });
 const plain = { outliers: true, log: false, range: null };
@@ -58,4 +59,36 @@ test("a log axis has marks in every range", () => {
     assert.ok(marks.length >= 2, JSON.stringify([low, high, marks]));
     for (const [at, text] of marks) assert.ok(Math.abs(Math.log10(read(text)) - at) < 1e-3, `${text} at ${at}`);
   }
+});
+
+test("marks of every x axis stand within it, in order and apart", () => {
+  for (const [axis, logX, range] of [
+    ["iteration", false, [0, 599]], ["iteration", true, [1, 1e6]], ["iteration", true, [3, 4]], ["metric:tokens", false, [0, 4.9e7]],
+    ["time", false, [1.7e12, 1.7e12 + 12e6]], ["relative", false, [0, 12e6]], ["relative", false, [0, 3]], ["relative", false, [5, 40 * 86400e3]],
+    ["relative", true, [1e3, 6e5]], ["metric:memory", false, [61.51, 62.49]],
+  ]) {
+    for (const pixels of [150, 320, 1200]) {
+      const marks = xTicks(range, pixels, { axis, logX });
+      assert.ok(marks.length >= 1 && marks.length <= pixels / 25, `${axis} ${pixels}: ${JSON.stringify(marks)}`);
+      marks.forEach(([at], place) => {
+        assert.ok(at >= range[0] * 0.999 && at <= range[1] * 1.001, `${axis}: ${at} of ${range}`);
+        assert.ok(place === 0 || at > marks[place - 1][0]);
+      });
+      assert.equal(new Set(marks.map(([, text]) => text)).size, marks.length, JSON.stringify(marks));
+    }
+  }
+});
+
+test("a log axis of what has passed is read in seconds", () => {
+  assert.deepEqual(xTicks([1e3, 6e5], 320, { axis: "relative", logX: true }), [[1e3, "1 s"], [1e4, "10 s"], [1e5, "100 s"]]);
+});
+
+test("a linear axis has more than one mark", () => {
+  assert.deepEqual(xTicks([61.51, 62.49], 317, { axis: "metric:memory", logX: false }).map(([, text]) => text), ["61.6", "61.8", "62", "62.2", "62.4"]);
+});
+
+test("what has passed since a beginning is read at a glance", () => {
+  const seconds = (value) => elapsed(value * 1000);
+  assert.deepEqual([0, 30, 90, 3600, 5400, 5430, 86400, 180000].map(seconds), ["0", "0:30 min", "1:30 min", "1:00 h", "1:30 h", "1:30:30 h", "1 d", "2 d 2:00"]);
+  assert.equal(seconds(-90), "−1:30 min");
 });

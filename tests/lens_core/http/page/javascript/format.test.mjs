@@ -17,4 +17,6 @@ test("what is no number is said", () => {
 
 test("ranks are joined", () => {
   assert.equal(ranges([3, 1, 2, 2, 9]), "1–3, 9");
+  assert.equal(ranges(["3", "1", "2", "10", "pid 7"]), "1–3, 10, pid 7");
+  assert.equal(ranges([]), "");
 });

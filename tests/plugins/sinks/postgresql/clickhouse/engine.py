@@ -58,7 +58,10 @@ class Engine:
         found = _FORMAT.search(statement)
         assert found is not None, statement
         token = settings.get("insert_deduplication_token", "").replace("'", "''")
-        said = f" settings insert_deduplication_token = '{token}'" if token else ""
+        given = {"insert_deduplication_token": f"'{token}'"} if token else {}
+        if "optimize_on_insert" in settings:
+            given["optimize_on_insert"] = str(int(settings["optimize_on_insert"]))
+        said = f" settings {', '.join(f'{name} = {value}' for name, value in given.items())}" if given else ""
         head = statement[: found.start()].decode()
         try:
             return self._query(f"{head} from infile '{file}'{said} format {found[1].decode()}", "TSV")
@@ -130,12 +133,12 @@ class Handler(BaseHTTPRequestHandler):
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "") != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        found = b""
+        found = []
         while size := int(self.rfile.readline().split(b";")[0], 16):
-            found += self.rfile.read(size)
+            found.append(self.rfile.read(size))
             self.rfile.readline()
         self.rfile.readline()
-        return found
+        return b"".join(found)
 
     def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)

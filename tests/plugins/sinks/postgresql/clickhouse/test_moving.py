@@ -73,6 +73,24 @@ async def test_points_in_postgresql_are_not_left_behind(tmp_path: Path, postgres
             pass
 
 
+async def test_a_row_that_is_removed_meanwhile_is_not_there_afterwards(
+    tmp_path: Path, postgres_dsn: str, points_address: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(self: moving.PointMove) -> int:
+        raise moving.MoveFailed("interrupted")
+
+    async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
+        await Spool(store).deliver(*[row(step) for step in range(-5, 5)])
+        with monkeypatch.context() as patch:
+            patch.setattr(moving.PointMove, "_copy_noted", fail)
+            with pytest.raises(moving.MoveFailed, match="interrupted"):
+                await store.move_points(Secret(points_address), lambda _: None)
+        assert ask(postgres_dsn, "delete from lens_row where row_step in (-3, 2) returning 1") == [(1,), (1,)]
+        await store.move_points(Secret(points_address), lambda _: None)
+    left = engine.run(f"select step from {points_address.rsplit('/', 1)[1]}.lens_point order by step")
+    assert left.split() == ["-5", "-4", "-2", "-1", "0", "1", "3", "4"]
+
+
 async def test_what_is_copied_is_compared(
     tmp_path: Path, postgres_dsn: str, points_address: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 import re
+import struct
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -19,15 +20,36 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+from lens_plugins.sinks.postgresql import rank_summaries
 from lens_plugins.sinks.postgresql.plugin import PostgreSQL
 from lens_plugins.sinks.postgresql.retention import Policy, retain
 
-from lens_core import Batch, Delivered, Event, Origin, PointQuery, Position, Record, Rejected, Retry, StepMetrics
+from lens_core import (
+    Batch,
+    Delivered,
+    Event,
+    Measurement,
+    Origin,
+    PointQuery,
+    Position,
+    Record,
+    Rejected,
+    Retry,
+    StepMetrics,
+)
+from lens_core.http.run_table import RunTable
 from tests.plugins.sinks.postgresql.clickhouse.conftest import Engine
-from tests.plugins.sinks.postgresql.support import ask, running_store
+from tests.plugins.sinks.postgresql.support import Spool, ask, running_store
 
 FIRST_US = 1_700_000_000_000_000
-SPECIAL = (math.nan, math.inf, -math.inf, -0.0, 0.0, 1e308, 5e-324)
+NAN_WITH_PAYLOAD = struct.unpack("<d", struct.pack("<Q", 0xFFF0_0000_DEAD_BEEF))[0]
+SPECIAL = (
+    *(math.nan, NAN_WITH_PAYLOAD, math.inf, -math.inf, -0.0, 0.0, 1e308, -sys.float_info.max),
+    *(5e-324, -5e-324, 2.2250738585072009e-308, sys.float_info.min),  # the first three have no exponent
+    *(2**53 + 1, -(2**53) - 1, 2**63, 2**64 - 1, 10**22, 0.1 + 0.2, 1e23),
+)
+NAMES = ("loss", "lr", "eval/acc", "b", "target_iteration")
+ODD_NAMES = ("", " ", "損失/ü\u0301", "😀", 'it\'s \\ "so"\n\t', "nul\0nul", "\ud800", "{}", "Loss", "l" * 300)
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 FIGURES = "mean,min,max,sum,count,first,last,p50,p99.5"
 VOLATILE = re.compile(r"updated|received|changed|eta|remaining")
@@ -56,6 +78,8 @@ class Traffic:
         """Rows of one stream, now and then with an event among them."""
         chance = self.chance
         uid, run = chance.choice(["workload-1", "workload-2"]), chance.choice(["a", "a", "b"])
+        if self.extreme and chance.random() < 0.1:
+            run = chance.choice(["", "ü's \\ run\n", "損失"])
         source, rank = chance.choice(["wandb", "wandb", "log", "tensorflow"]), chance.choice([None, 0, 1, 2])
         key = (uid, run, source, rank)
         reach = self.reach.get(key, 0)
@@ -74,7 +98,9 @@ class Traffic:
     def row(self, uid: str, run: str, source: str, rank: int | None, step: int) -> StepMetrics:
         """One row, mostly an ordinary one."""
         chance = self.chance
-        names = [name for name in ("loss", "lr", "eval/acc", "b", "target_iteration") if chance.random() < 0.5]
+        names = [name for name in NAMES if chance.random() < 0.5]
+        if self.extreme and chance.random() < 0.2:
+            names.append(chance.choice(ODD_NAMES))
         near = step if abs(step) < 2**40 else 0
         return StepMetrics(
             origin=Origin(workload_uid=uid, rank=rank, pod_uid=f"pod-{rank}", pod_name=f"trainer-{rank}"),
@@ -187,6 +213,7 @@ def questions(chance: random.Random) -> list[dict[str, Any]]:
         {"aggregate": FIGURES, "interval_iterations": 2**50 if chance.random() < 0.5 else 2**60},
         {"aggregate": "mean,p90", "interval_ms": 10_000, **window},
         {"is_across_runs": True, "others": ("workload-2",), "aggregate": "mean", "interval_ms": 5_000},
+        {"is_by_workload": True, "others": ("workload-2",), "aggregate": "mean", "interval_ms": 5_000},
     ]
 
 
@@ -206,6 +233,8 @@ async def answers(store: Any, seed: int) -> dict[str, Any]:
     found["news"] = plain((await store.news(query, empty.cursor)).points)
     found["progress"] = plain(await store.newest_progress(["workload-1", "workload-2"]))
     found["runs"] = plain(await store.run_progress(query))
+    rows = await RunTable().run_rows(store, ["workload-1", "workload-2"])
+    found["table of runs"] = [(one.run_id, sorted(one.last), sorted(one.best.items())) for one in rows]
     for uid in ("workload-1", "workload-2"):
         found[f"workload {uid}"] = plain(await store.workload(uid))
         found[f"metrics {uid}"] = plain(await store.available_metrics(uid, ""))
@@ -293,3 +322,94 @@ async def test_answers_are_the_same(
     for store in twins:
         await deliver(store, again)
     await compare(twins, seed)
+
+
+async def test_measurements_are_the_same_in_both(twins: list[Any]) -> None:
+    records = [
+        Measurement(
+            origin=Origin(node="n1"), name=name, value=value, event_time=1_700_000_000.0 + at, tags={"gpu": "0"}
+        )
+        for name, value, at in (
+            ("gpu.used_pct", 50.0, 0),
+            ("gpu.power_watts", 300.0, 0),
+            ("gpu.used_pct", 60.0, 90_000),
+        )
+    ]
+    query = PointQuery(
+        workload_uid="lens-measured/node/n1", aggregate="mean,max", interval_ms=200_000_000, is_across_runs=True
+    )
+    answers = []
+    for store in twins:
+        await Spool(store).deliver(*records)
+        pieces = [piece async for piece in store.metric_columns(query)]
+        answers.append(sorted((piece.metric_name, value) for piece in pieces for value in piece.values))
+        assert (await store.workloads()).workloads == []
+    power, used = "gpu.power_watts{gpu=0}", "gpu.used_pct{gpu=0}"
+    assert answers[0] == answers[1] == [(power, 300.0), (power, 300.0), (used, 55.0), (used, 60.0)]
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_summaries_over_ranks_are_the_same(twins: list[Any], seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_summaries, "MANY_RANKS", 2)
+    traffic = Traffic(seed)
+    clock = Clock()
+    monkeypatch.setattr(sys.modules[PostgreSQL.__module__], "time", clock)
+    query = PointQuery(workload_uid="workload-1", max_points=5_000, over_ranks=5_000)
+    for _ in range(30):
+        batch = traffic.batch()
+        for store in twins:
+            await deliver(store, batch)
+        clock.now_ns += 10**9
+    found = []
+    for store in twins:
+        pieces = [piece async for piece in store.metric_columns(query)]
+        assert {"lowest_rank" in piece.extras for piece in pieces} == {False, True}
+        summaries = [piece for piece in pieces if "lowest_rank" in piece.extras]
+        # Not the lowest rank's: of several rows that it has of one iteration any may be shown.
+        names = ("count", "not_finite", "min", "max")
+        keys = [(one.metric_name, one.data_source, one.run_id, one.attempt) for one in summaries]
+        columns = [[[*one.iterations], [*one.timestamps], *(one.extras[name] for name in names)] for one in summaries]
+        means = [pytest.approx([*one.values], rel=1e-9, abs=1e-9, nan_ok=True) for one in summaries]
+        found.append([*zip(keys, columns, means, strict=True)])
+    assert found[0]
+    for (key, columns, means), (other_key, other_columns, other_means) in zip(*found, strict=True):
+        assert key == other_key
+        for name, column, other in zip(("iteration", "timestamp", *names), columns, other_columns, strict=True):
+            assert column == other, name
+        assert means == other_means.expected
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_news_are_the_same_and_read_many_ranges_at_once(
+    twins: list[Any], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traffic = Traffic(seed, extreme=True)
+    monkeypatch.setattr(sys.modules[PostgreSQL.__module__], "time", clock := Clock())
+    query = PointQuery(workload_uid="workload-1")
+    cursors = ["", ""]
+    rows = 0
+    for _ in range(4):
+        found = []
+        for place, store in enumerate(twins):
+            news = await store.news(query, cursors[place])
+            cursors[place] = news.cursor
+            found.append(plain([news.points, news.changed, news.left_out]))
+        assert found[0] == found[1]
+        rows += len(found[0][0])
+        for _ in range(6):
+            batch = traffic.batch()
+            for store in twins:
+                await deliver(store, batch)
+            clock.now_ns += 10**9
+    assert rows > 10
+    clickhouse = twins[1]._points.clickhouse
+    statements = []
+    ask_client = clickhouse._ask_client
+
+    async def noted(method: str, *arguments: Any, **options: Any) -> Any:
+        statements.append(method)
+        return await ask_client(method, *arguments, **options)
+
+    monkeypatch.setattr(clickhouse, "_ask_client", noted)
+    assert (await twins[1].news(query, cursors[1])).points
+    assert statements == ["raw_query", "query"]  # which rows, and their versions

@@ -1,4 +1,4 @@
-"""Merging of the events by which several reporters tell of one failure: hook, log reader, `lens run`, a scheduler."""
+"""Merging of the events by which several reporters tell of one end: hook, log reader, `lens run`, a scheduler."""
 
 from __future__ import annotations
 
@@ -10,35 +10,38 @@ import msgspec
 from .event_types import START_EVENTS
 from .queries import EventRow
 
-FAILED = "training_failed"
-# A launcher, a scheduler and the flush of a hook tell of a failure within this time of each other.
+# Only reports of one type are merged: a failure is told even if a launcher ends with 0.
+MERGED_TYPES = frozenset({"training_ended", "training_failed"})
+# A launcher, a scheduler and the flush of a hook tell of an end within this time of each other.
 SAME_END_MS = 60_000
 _SIGNALLED = 128
 
 
-def merge_failures(events: Iterable[EventRow]) -> list[EventRow]:
-    """The events, newest first, with those that tell of one failure as one event, in the place of the earliest.
+def merge_ends(events: Iterable[EventRow]) -> list[EventRow]:
+    """The events, newest first, with those that tell of one failure or end as one event, in the place of the earliest.
 
-    Two are of one failure if no attempt begins between them and neither names another rank, pod or run.
+    Two are of one end if no attempt begins between them and neither names another rank, pod or run.
     """
     found: list[EventRow] = []
-    failures: list[int] = []  # places in `found` of failures that an earlier report may belong to
+    ends: list[int] = []  # places in `found` of ends that an earlier report may belong to
     for event in events:
         if event.type in START_EVENTS:
-            failures.clear()
-        elif event.type == FAILED:
-            failures = [place for place in failures if found[place].timestamp - event.timestamp <= SAME_END_MS]
-            twin = next((place for place in failures if _is_same(found[place], event)), None)
+            ends.clear()
+        elif event.type in MERGED_TYPES:
+            ends = [place for place in ends if found[place].timestamp - event.timestamp <= SAME_END_MS]
+            twin = next((place for place in ends if _is_same(found[place], event)), None)
             if twin is not None:
                 event = _merge(found[twin], event)
                 del found[twin]
-                failures = [place - (place > twin) for place in failures if place != twin]
-            failures.append(len(found))
+                ends = [place - (place > twin) for place in ends if place != twin]
+            ends.append(len(found))
         found.append(event)
     return found
 
 
 def _is_same(first: EventRow, second: EventRow) -> bool:
+    if first.type != second.type:
+        return False
     places = ((first.rank, second.rank), (first.pod_name, second.pod_name), (first.run_id, second.run_id))
     known = [(one, other) for one, other in places if one not in (None, "") and other not in (None, "")]
     if not all(one == other for one, other in known):

@@ -1,4 +1,4 @@
-"""One failure that several reporters tell of is one event, with everything that any of them knew."""
+"""One end that several reporters tell of is one event, with everything that any of them knew."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lens_core import EventRow
-from lens_core.model.failures import merge_failures
+from lens_core.model.ends import MERGED_TYPES, merge_ends
 
 ERROR = "ValueError: bad shape (3, 4)"
 LOG: dict[str, Any] = {"data_source": "log", "details": {"reason": ERROR}, "iteration": None}
@@ -36,11 +36,20 @@ def event(at: int, type: str = "training_failed", **fields: Any) -> EventRow:
     return EventRow(type=type, timestamp=at, **{**known, **fields})
 
 
+def test_reports_of_an_end_are_one_beside_a_failure_of_the_same_moment() -> None:
+    ended = [event(1000, "training_ended"), event(1040, "training_ended", rank=0, details={"exit_code": 0})]
+    (one, failed) = merge_ends([*reversed(ended), event(990, details={"exit_code": 1})])
+    assert (one.type, one.timestamp, one.rank, one.details) == ("training_ended", 1000, 0, {"exit_code": 0})
+    assert failed.type == "training_failed"
+    ranks = [event(1000 + rank, "training_ended", rank=rank) for rank in range(3)]
+    assert merge_ends(reversed(ranks)) == [*reversed(ranks)]
+
+
 @pytest.mark.parametrize("order", [*permutations((LOG, HOOK, RUN, SCHEDULER))])
 def test_all_reporters_of_one_end_are_one_event_that_knows_everything(order: tuple[dict[str, Any], ...]) -> None:
     told = [event(1000 + 500 * place, **reporter) for place, reporter in enumerate(order)]
     started = event(10, "training_started")
-    (one, first) = merge_failures([*reversed(told), started])
+    (one, first) = merge_ends([*reversed(told), started])
     assert first is started
     assert (one.timestamp, one.run_id, one.rank, one.node) == (1000, "r", 0, "n7")
     assert one.details == {
@@ -54,9 +63,9 @@ def test_all_reporters_of_one_end_are_one_event_that_knows_everything(order: tup
 
 def test_the_code_of_the_process_stands_before_that_of_its_launcher() -> None:
     process = event(1000, rank=3, details={"exit_code": 143, "signal": "SIGTERM"})
-    (one,) = merge_failures([event(3000, details={"exit_code": 1}), process])
+    (one,) = merge_ends([event(3000, details={"exit_code": 1}), process])
     assert (one.rank, one.details) == (3, {"exit_code": 143, "signal": "SIGTERM"})
-    (one,) = merge_failures([event(3000, details={"exit_code": -15}), event(1000, details={"exit_code": 143})])
+    (one,) = merge_ends([event(3000, details={"exit_code": -15}), event(1000, details={"exit_code": 143})])
     assert one.timestamp == 1000
 
 
@@ -73,7 +82,7 @@ def test_the_code_of_the_process_stands_before_that_of_its_launcher() -> None:
     ],
 )
 def test_other_failures_stay(events: list[EventRow]) -> None:
-    assert merge_failures(events) == events
+    assert merge_ends(events) == events
 
 
 TOLD = st.builds(
@@ -87,13 +96,14 @@ TOLD = st.builds(
 
 
 @given(st.lists(TOLD, max_size=12))
-def test_only_failures_become_fewer_and_the_order_stays(events: list[EventRow]) -> None:
+def test_only_ends_become_fewer_and_the_order_stays(events: list[EventRow]) -> None:
     events.sort(key=lambda one: -one.timestamp)
-    merged = merge_failures(events)
-    assert [one for one in merged if one.type != "training_failed"] == [
-        one for one in events if one.type != "training_failed"
+    merged = merge_ends(events)
+    assert [one for one in merged if one.type not in MERGED_TYPES] == [
+        one for one in events if one.type not in MERGED_TYPES
     ]
     assert [one.timestamp for one in merged] == sorted((one.timestamp for one in merged), reverse=True)
     assert {key for one in merged for key in one.details} == {key for one in events for key in one.details}
-    failed = {one.rank for one in events if one.type == "training_failed"} - {None}
-    assert failed == {one.rank for one in merged if one.type == "training_failed"} - {None}
+    for kind in MERGED_TYPES:
+        ended = {one.rank for one in events if one.type == kind} - {None}
+        assert ended == {one.rank for one in merged if one.type == kind} - {None}

@@ -1,0 +1,146 @@
+"""Figures of charts that move: 20 of them while rows come, their zoom, and the memory that they hold; for page.py.
+
+TensorBoard has no like of them: it loads anew on a timer or by hand, and a zoom is of one chart.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import httpx
+from playwright.sync_api import Browser, CDPSession, Page, ViewportSize
+
+CHARTS = 20
+LIVE_POINTS, ZOOMED_POINTS = 1_000, 2_000
+ROWS_A_SECOND = 5
+# High enough for all charts at once.
+SCREEN: ViewportSize = {"width": 1600, "height": 2600}
+_SHARE_SECONDS = 10.0
+_HEAP_SAMPLES = 12
+_ZOOM_SECONDS = 3.0
+_DRAWN = f":nth-match(.card[data-drawn], {CHARTS})"
+
+# One step of the wheel in each frame, four to the inside and four to the outside in turn: frames per second.
+_ZOOM = """seconds => new Promise(done => {
+  const over = document.querySelector(".plot .u-over");
+  const box = over.getBoundingClientRect();
+  const began = performance.now();
+  let frames = 0;
+  const step = now => {
+    if (now - began > 1000 * seconds) return done(1000 * frames / (now - began));
+    const deltaY = frames % 8 < 4 ? -100 : 100;
+    const [clientX, clientY] = [box.x + box.width / 2, box.y + box.height / 2];
+    const more = { ctrlKey: true, bubbles: true, cancelable: true, clientX, clientY };
+    over.dispatchEvent(new WheelEvent("wheel", { deltaY, ...more }));
+    frames += 1;
+    requestAnimationFrame(step);
+  };
+  requestAnimationFrame(step);
+})"""
+_SHOWN_POINTS = "[...document.querySelectorAll('.card')].reduce((sum, one) => sum + Number(one.dataset.drawn), 0)"
+
+
+class LiveFigures(NamedTuple):
+    """The share of the main thread in per cent, kB by which the heap grew, and frames per second of a zoom."""
+
+    main_thread: float
+    heap_growth: float
+    zoom_frames: float
+
+
+def measure_live(browser: Browser, url: str, minutes: float) -> LiveFigures:
+    """All three; the heap is watched for so many minutes."""
+    _send_rows(url, "zoomed", range(ZOOMED_POINTS))
+    _send_rows(url, "live", range(LIVE_POINTS))
+    with _opened(browser, url, "zoomed") as (page, _):
+        zoom_frames = float(page.evaluate(_ZOOM, _ZOOM_SECONDS))
+    with _opened(browser, url, "live") as (page, session), _rows_coming(url):
+        page.wait_for_timeout(3000)
+        before = page.evaluate(_SHOWN_POINTS)
+        main_thread = _share_of_main_thread(page, session)
+        if page.evaluate(_SHOWN_POINTS) == before:
+            raise RuntimeError("no rows came to the charts")
+        return LiveFigures(main_thread, _heap_growth(page, session, minutes), zoom_frames)
+
+
+def _send_rows(url: str, uid: str, steps: Sequence[int]) -> None:
+    records = [
+        {
+            "record": "step_metrics",
+            "origin": {"workload_uid": uid},
+            "data_source": "wandb",
+            "row_step": step,
+            "values": {f"m{number}": math.sin(step / 50 + number) for number in range(CHARTS)},
+            "event_time": time.time(),
+            "run_id": "r",
+            "session": "s",
+        }
+        for step in steps
+    ]
+    body = {"version": 1, "producer": "benchmark", "records": records}
+    httpx.post(f"{url}/api/v1/records", json=body, timeout=60).raise_for_status()
+
+
+@contextmanager
+def _rows_coming(url: str) -> Iterator[None]:
+    """Rows of the workload `live`, from a thread of its own."""
+    done = threading.Event()
+
+    def send() -> None:
+        step = LIVE_POINTS
+        while not done.wait(1 / ROWS_A_SECOND):
+            _send_rows(url, "live", [step])
+            step += 1
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@contextmanager
+def _opened(browser: Browser, url: str, uid: str) -> Iterator[tuple[Page, CDPSession]]:
+    """A workload with all of its charts drawn."""
+    context = browser.new_context(viewport=SCREEN)
+    page = context.new_page()
+    session = context.new_cdp_session(page)
+    session.send("Performance.enable")
+    page.goto(f"{url}/#/workload?uid={uid}")
+    page.wait_for_selector(_DRAWN, timeout=60_000)
+    page.wait_for_timeout(1000)
+    yield page, session
+    context.close()
+
+
+def _metrics(session: CDPSession) -> dict[str, float]:
+    found: list[dict[str, Any]] = session.send("Performance.getMetrics")["metrics"]
+    return {one["name"]: float(one["value"]) for one in found}
+
+
+def _share_of_main_thread(page: Page, session: CDPSession) -> float:
+    before = _metrics(session)
+    page.wait_for_timeout(1000 * _SHARE_SECONDS)
+    after = _metrics(session)
+    return 100 * (after["TaskDuration"] - before["TaskDuration"]) / (after["Timestamp"] - before["Timestamp"])
+
+
+def _heap_growth(page: Page, session: CDPSession, minutes: float) -> float:
+    """kB of live objects: the most in the second half of the time beyond the most in the first.
+
+    The charts themselves grow and are asked for anew in turn, so that single moments say little.
+    """
+    found = []
+    for _ in range(_HEAP_SAMPLES):
+        page.wait_for_timeout(60_000 * minutes / _HEAP_SAMPLES)
+        session.send("HeapProfiler.collectGarbage")
+        found.append(_metrics(session)["JSHeapUsedSize"] / 1000)
+    half = _HEAP_SAMPLES // 2
+    return max(found[half:]) - max(found[:half])

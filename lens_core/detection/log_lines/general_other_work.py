@@ -1,0 +1,77 @@
+"""Other work than a training's step, for the general reader: lines whose counters and numbers look like one.
+
+Evaluations, checkpoints, stages of a pipeline (`Step [1/5] Quantize: loss=0.3`), networks and disks that are measured
+(`iter 3 read 512 MB/s loss 0`), and sentences.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+# Words before the counter of a line that is not a step of training.
+OTHER_WORK = re.compile(
+    r"(?i)\b(?:val|valid|validat\w+|eval|evaluat\w+|test|testing|sanity|final|best|summary"
+    r"|average|finder|finding|trial|search|loading|loaded|resum(?:e|ed|ing)|saved?|saving|restor(?:e|ed|ing)|config|args|arguments|options|hyper-?parameters"
+    r"|skip(?:ped|ping)?|early|no|not|quanti[sz]\w*|calibrat\w+|until|after|every|warmup|from)\b"
+)
+# nanoGPT's estimate over held-out batches: its training loss is of other batches than those of the step.
+_ESTIMATE = re.compile(r"\bstep \d{1,12}: train loss [^\s,]{1,24}, val loss [^\s,]{1,24}\s*$")
+# The name of a checkpoint may hold its step and loss.
+_FILE = re.compile(r"\.(?:ckpt|pth?|bin|safetensors|h5|keras|npz|pkl|distcp)\b")
+_CALL = re.compile(r"[A-Za-z_]\w{0,60}\((?:[A-Za-z_]\w{0,60}=|\s*$)|^>>> ")
+_SIGN = re.compile(r"[:=|,;(\[/{]|\S(?: -+ |  )\S")
+# `print("step", step, "loss", loss)`: names and numbers in turn, at least two of each, and nothing else.
+_BARE_PAIRS = re.compile(
+    r"\s*(?:[A-Za-z_][\w/.%]{0,60} {1,4}[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf)(?:%|m?s)?(?:\s+|$)){2,20}", re.I
+)
+# A verb of model preparation right behind a counter and its total is the stage's name; `Quantize loss` is a loss.
+_STAGE = re.compile(
+    r"(?i)(?<!\d)\d{1,9} {0,2}(?:/|of) {0,2}\d{1,9} {0,2}[\])]?[:.,>\s-]{1,6}(?:now )?"
+    r"(?P<verb>(?!optimi)[a-z]{2,16}i[sz](?:e[sd]?|ing|ation)|calibrat\w{1,4}|compil\w{1,6}|convert\w{0,4}|export\w{0,4}"
+    r"|prun(?:e[sd]?|ing)|download\w{0,4}|upload\w{0,4}|load(?:ed|ing)?|sav(?:ed?|ing)|prepar\w{1,8}|profil\w{1,4}"
+    r"|benchmark\w{0,4}|deploy\w{0,6}|packag\w{1,4}|extract\w{0,4}|build(?:ing)?|merg(?:e[sd]?|ing)|tun(?:e|ing)"
+    r"|fus(?:e[sd]?|ing)|pars(?:e[sd]?|ing)|clean\w{0,4}|check\w{0,4}|verif\w{1,8}|fetch\w{0,4}|encod(?:e[sd]?|ing))"
+    r"\b(?![ _-]?loss)"
+)
+_LOST = re.compile(r"(?i)\b(?:packet|pkt|frame|path|link|signal|insertion|return|round-?trip|connection)s?[ _-]?loss")
+_TRAFFIC = frozenset(
+    """
+    read write reads writes sent send received recv receive rx tx packet packets pkts iops rtt ping jitter bandwidth
+    dropped retransmits transferred
+    """.split()
+)
+_BANDWIDTH = re.compile(r"\d ?[KMGT]?i?(?:B|b|bit|byte)s?(?:/s|ps)(?:ec)?\b")
+
+
+def why_no_step(text: str, before: str, measures: Mapping[str, str]) -> str:
+    """Say why a line cannot be a step of a training, whatever its numbers are; empty if it may.
+
+    `before` are the words before its first counter, `measures` its numbers by their names.
+    """
+    if before and (other := OTHER_WORK.search(before)):
+        return f"`{other.group()}` stands before its counter: that is other work than a training's step"
+    if (stage := _STAGE.search(text)) is not None:
+        return f"`{stage.group('verb')}` stands behind its counter: that is a stage of a pipeline"
+    if _is_of_traffic(text, measures):
+        return "it measures a network or a disk, where `loss` is something else"
+    if _ESTIMATE.search(text):
+        return "it is an estimate over batches that are held back"
+    if _FILE.search(text):
+        return "it names a file of a checkpoint"
+    if _CALL.search(text):
+        return "it is a call in a program's code"
+    is_separated = _SIGN.search(text) or _BARE_PAIRS.fullmatch(text)
+    return "" if is_separated else "nothing separates its names from its numbers"
+
+
+def _is_of_traffic(text: str, measures: Mapping[str, str]) -> bool:
+    """Whether the loss of a line is of packets: its name says so, or it is whole beside what a network measures."""
+    losses = {name: number for name, number in measures.items() if "loss" in name.lower()}
+    if not losses:
+        return False
+    if _LOST.search(text):
+        return True
+    is_whole = all("." not in number or number.endswith("%") for number in losses.values())
+    words = {word for name in measures for word in name.lower().replace("_", " ").split()}
+    return (is_whole or _BANDWIDTH.search(text) is not None) and not _TRAFFIC.isdisjoint(words)

@@ -1,0 +1,73 @@
+"""Places of a training that a line names without a word, for the general reader; and the sections of a line.
+
+`[1/3][100/1000]` and `[1, 2000]` are an epoch and a step, `[100/1000]` and `100/1000 (` a step. A line may begin with a
+lone number (`[200] | loss 7.1`); that is a step only where it grows from line to line, which its stream knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+Labelled = tuple[str, str, str]
+
+# The batches of an interval: the last one is where the training is.
+RANGE = re.compile(r"\[ {0,8}\d{1,12} {0,4}- {0,8}(\d{1,12}) {0,8}\]")
+# The rest of a line's prefixes.
+_START = r"[\s:|>-]{0,40}"
+# A line may begin with its step: `100/21150 (epoch 0.236), train_loss = 2.19`, `[100 | 34.56] loss=3.12`.
+_FIRST = re.compile(
+    r"\s{0,8}(?:(?P<step>\d{1,12})/(?P<total>\d{1,12})\s{0,4}[(,;|]|\[(?P<alone>\d{1,12}) \| [\d.]{1,16}\])"
+)
+_PAIR = re.compile(r"\[\s{0,8}(\d{1,9})(?:\s{0,8}/\s{0,8}(\d{1,9}))?\s{0,8}\]")
+_LISTED = re.compile(rf"{_START}\[\s{{0,8}}(\d{{1,9}}),\s{{0,12}}(\d{{1,9}})\s{{0,4}}\][\s:,-]{{0,8}}(?=[A-Za-z])")
+_ALONE = re.compile(
+    rf"{_START}(?:\[\s{{0,8}}(?P<within>\d{{1,12}})\s{{0,8}}\]|(?P<bare>\d{{1,12}}))"
+    r"(?:\s{0,8}[|:,;)-]{1,2}\s{0,8}(?=[A-Za-z])|(?<=\])\s{1,16}(?=[A-Za-z_][\w/.-]{0,60}=)"
+    r"|\s{1,16}(?=(?:[Tt]rain(?:ing)?[ _])?\w{0,20}[Ll]oss\b))"
+)
+_LAST = re.compile(r"(?<![\w./(-])(\d{1,12})/(\d{1,12})\s{0,8}$")
+_SECTION = re.compile(
+    r"(?i)(?<![\w/-])(train|training|val|valid|validation|test|eval|dev)\s?(?::\s?[(\[{]|[(\[{:]\s?)(?=[A-Za-z_])"
+)
+
+
+def find_nameless(printed: str) -> Iterator[Labelled]:
+    """Counters without a name: `[1/3][100/1000]` is an epoch and a step; `[100/1000]` and `100/1000 (` are a step."""
+    if (first := _FIRST.match(printed)) is not None:
+        yield "step", first.group("step") or first.group("alone"), first.group("total") or ""
+        return
+    if (listed := _LISTED.match(printed)) is not None:
+        yield "epoch", listed.group(1), ""
+        yield "step", listed.group(2), ""
+        return
+    found = list(_PAIR.finditer(printed))[:2]
+    if len(found) == 2 and found[0].end() == found[1].start():
+        yield "epoch", found[0].group(1), found[0].group(2) or ""
+        yield "step", found[1].group(1), found[1].group(2) or ""
+    elif found and found[0].group(2):
+        yield "step", found[0].group(1), found[0].group(2)
+
+
+def find_number(printed: str) -> Labelled | None:
+    """The lone number with which a line of losses begins, or the `101/391` with which it ends."""
+    if (last := _LAST.search(printed)) is not None:
+        return "step", last.group(1), last.group(2)
+    alone = _ALONE.match(printed)
+    return ("step", alone.group("within") or alone.group("bare"), "") if alone is not None else None
+
+
+def split_sections(printed: str) -> list[tuple[str, str]]:
+    """The parts of a line like `epoch 1 train: (loss = 2.1) test: (loss = 2.2)`, each with the word for its numbers.
+
+    The word is empty for numbers of the training. A line without a part for an evaluation is one part.
+    """
+    heads = list(_SECTION.finditer(printed))
+    words = [head.group(1).lower() for head in heads]
+    if len(heads) < 2 or all(word.startswith("train") for word in words):
+        return [("", printed)]
+    ends = [head.start() for head in heads[1:]] + [len(printed)]
+    parts = [("", printed[: heads[0].start()])]
+    for head, word, end in zip(heads, words, ends, strict=True):
+        parts.append(("" if word.startswith("train") else word, printed[head.end() : end]))
+    return parts

@@ -1,0 +1,62 @@
+"""The values of runs for a table: out of what the catalogue keeps of each metric, without reading a point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from lens_core import PointQuery, RunValues
+from lens_core.plugin_api.store import metric_name
+
+from .identity import Connection
+from .left_out import left_out
+from .shown import SUBJECTS_OF_NAMES
+
+# A curve is what one source logged of one metric of an attempt, on all ranks; its last value is that of the lowest of
+# these. Of a run's curves the newest such value counts.
+_ORDER = "order by rank, last_iteration desc, last_us desc, id desc"
+_VALUES = f"""
+    with kept as materialized (
+        select uid, s.id, s.run_id, s.attempt, s.data_source, s.rank, c.*
+        from {SUBJECTS_OF_NAMES} join lens_stream s using (subject_id) join lens_catalogue c on c.stream_id = s.id
+        where s.id <> all(%(hidden)s::bigint[])
+            and (s.id, c.metric) not in (select * from unnest(%(of)s::bigint[], %(metrics)s::text[]))
+    ), most as (
+        select uid, metric from (
+            select uid, metric,
+                row_number() over (partition by uid order by sum(points) desc, metric collate "C") as place
+            from kept group by uid, metric
+        ) ordered where place <= %(most)s
+    ), curves as (
+        select uid, run_id, metric, attempt, data_source, bool_and(has_summary) as is_known,
+            min(lowest) as lowest, max(highest) as highest,
+            (array_agg(last_us {_ORDER}))[1] as last_us, (array_agg(last_value {_ORDER}))[1] as last_value
+        from kept join most using (uid, metric) group by 1, 2, 3, 4, 5
+    )
+    select uid, run_id, metric, bool_and(is_known),
+        min(lowest) filter (where abs(lowest) <> 'Infinity'), max(highest) filter (where abs(highest) <> 'Infinity'),
+        (array_agg(last_value order by last_us / 1000 desc, attempt, data_source))[1]
+    from curves group by 1, 2, 3
+""".encode()
+
+
+async def run_values(connection: Connection, uids: Sequence[str], most: int) -> dict[str, dict[str, RunValues]]:
+    """By workload and run the values of the `most` metrics with the most points; workloads of which all are known."""
+    if not uids:
+        return {}
+    hidden = await left_out(connection, PointQuery(workload_uid=uids[0], others=tuple(uids[1:])))
+    asked = {"uids": list(uids), "most": most, **hidden.parameters()}
+    cursor = await connection.execute(_VALUES, asked, binary=True)
+    found: dict[str, dict[str, RunValues]] = {uid: {} for uid in uids}
+    unknown = set()
+    for uid, run_id, stored, is_known, lowest, highest, last in await cursor.fetchall():
+        values = found[uid].setdefault(run_id, RunValues(last={}, lowest={}, highest={}))
+        name = metric_name(stored)
+        values.last[name] = math.nan if last is None else last
+        if lowest is not None:
+            values.lowest[name] = lowest
+        if highest is not None:
+            values.highest[name] = highest
+        if not is_known:
+            unknown.add(uid)
+    return {uid: runs for uid, runs in found.items() if uid not in unknown}
