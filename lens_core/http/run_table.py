@@ -176,6 +176,7 @@ async def _facts_of(store: Store, uids: Sequence[str]) -> dict[str, list[_RunFac
     known = list(details)
     events = await store.events_of(known, limit=_MOST_EVENTS)
     evidence = await store.evidence_of(known)
+    repeated = await store.repeated_runs(known)
     values = dict(await store.run_values(known, most=MOST_METRICS))
     missing = [uid for uid in known if uid not in values]
     for first in range(0, len(missing), _AT_ONCE):
@@ -184,9 +185,27 @@ async def _facts_of(store: Store, uids: Sequence[str]) -> dict[str, list[_RunFac
             zip(some, await asyncio.gather(*(_values_of_points(store, details[uid]) for uid in some)), strict=True)
         )
     return {
-        uid: _runs_of(details[uid], events[uid], _configurations(evidence[uid]), values[uid]) if uid in details else []
+        uid: _runs_of(
+            details[uid], events[uid], _configurations(evidence[uid]), values[uid], _tellers(repeated.get(uid, {}))
+        )
+        if uid in details
+        else []
         for uid in uids
     }
+
+
+def _tellers(repeated: Mapping[str, str]) -> dict[str, str]:
+    """By run the run that stands for it in the end: a log is told by a tracker, which another one tells."""
+    found = {}
+    for run_id in repeated:
+        passed = {run_id}
+        teller = repeated[run_id]
+        while teller in repeated and teller not in passed:
+            passed.add(teller)
+            teller = repeated[teller]
+        if teller not in passed:
+            found[run_id] = teller
+    return found
 
 
 def _runs_of(
@@ -194,13 +213,19 @@ def _runs_of(
     events: Sequence[EventRow],
     configs: Mapping[str, dict[str, Any]],
     values: Mapping[str, RunValues],
+    tellers: Mapping[str, str],
 ) -> list[_RunFacts]:
+    """The rows of a workload; a run that others tell of, too, has what they know beside it."""
     by_run: dict[str, list[RunSummary]] = {}
+    repeats: dict[str, list[str]] = {}
     for run in detail.runs:
-        by_run.setdefault(run.run_id, []).append(run)
+        by_run.setdefault(tellers.get(run.run_id, run.run_id), []).append(run)
+    for run_id, teller in sorted(tellers.items()):
+        repeats.setdefault(teller, []).append(run_id)
     events_of: dict[str, list[EventRow]] = {}
     for event in events:
-        events_of.setdefault(event.run_id, []).append(event)
+        teller = tellers.get(event.run_id, event.run_id) if event.run_id else ""
+        events_of.setdefault(teller, []).append(event)
     found = []
     newest = max((run.last_seen for run in detail.runs), default=0)
     for run_id, runs in by_run.items():
@@ -209,18 +234,23 @@ def _runs_of(
             # A stall that names no run is of all that logged until then.
             shared = [event for event in events_of.get("", []) if event.type in ("stalled", "resumed")]
             of_run = sorted([*of_run, *shared], key=lambda event: -event.timestamp)
-        config = configs.get(run_id) or configs.get("", {})
-        last, best = _last_and_best(values.get(run_id))
-        found.append(_RunFacts(detail, runs, of_run, config, last, best))
+        names = (run_id, *repeats.get(run_id, ()))
+        config = next((configs[name] for name in (*names, "") if configs.get(name)), {})
+        last, best = _last_and_best([values[name] for name in names if name in values])
+        own = [run for run in runs if run.run_id == run_id]
+        found.append(_RunFacts(detail, own or runs, of_run, config, last, best))
     return found
 
 
-def _last_and_best(values: RunValues | None) -> tuple[dict[str, float | str], dict[str, float]]:
-    if values is None:
-        return {}, {}
-    last = {name: value if math.isfinite(value) else special_name(value) for name, value in values.last.items()}
-    best = {name: value for name, value in values.lowest.items() if not _more_is_better(name)}
-    return last, best | {name: value for name, value in values.highest.items() if _more_is_better(name)}
+def _last_and_best(values: Sequence[RunValues]) -> tuple[dict[str, float | str], dict[str, float]]:
+    """The last and the best values of a run, first those of its own, then what others add."""
+    last: dict[str, float | str] = {}
+    best: dict[str, float] = {}
+    for one in reversed(values):
+        last |= {name: value if math.isfinite(value) else special_name(value) for name, value in one.last.items()}
+        best |= {name: value for name, value in one.lowest.items() if not _more_is_better(name)}
+        best |= {name: value for name, value in one.highest.items() if _more_is_better(name)}
+    return last, best
 
 
 @lru_cache(4096)

@@ -223,6 +223,13 @@ class Store(Sink):
         """
         return {}
 
+    async def repeated_runs(self, workload_uids: Sequence[str]) -> dict[str, dict[str, str]]:
+        """By workload the runs that tell of the training of another run, each with that one; none by default.
+
+        Several trackers of one job, its log or a collector repeat it. Since 1.3.
+        """
+        return {}
+
     async def diagnoses(self, workload_uid: str, *, data_type: str = "") -> list[Diagnosis]:
         """The newest diagnosis reports about a workload, oldest first; '' means all types; none by default."""
         return []

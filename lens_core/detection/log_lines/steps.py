@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from .bars import BAR_TEXT, last_bar
+from .epoch_steps import COUNTER, count_rows, step_of_epoch, steps_per_epoch
 from .general import ANNOUNCEMENT, FORMAT, NUMBERED
 from .readings import Reading
 from .stream_memory import Job, Stream
@@ -184,11 +185,11 @@ def _of_neighbours(reading: Reading, epoch: float | None, stream: Stream, job: J
         last = stream.last.get("bar", 0)
         expected = round(epoch * stream.steps_per_epoch) if epoch and stream.steps_per_epoch else 0
         return max(last + 1, min(expected, stream.bar_total)), "bar"
-    total, epochs = job.configured.get("target_iteration"), job.configured.get("total_epochs")
-    if epoch is not None and total and epochs:
-        values.setdefault("target_iteration", total)
-        return round(epoch / epochs * total), "epoch"
-    return stream.ordinal + 1, "ordinal"
+    per_epoch = steps_per_epoch(job)
+    if epoch is not None and per_epoch is not None:
+        values.setdefault("target_iteration", job.configured["target_iteration"])
+        return step_of_epoch(epoch, per_epoch, stream), COUNTER
+    return count_rows(epoch, stream), "ordinal"
 
 
 def _counts_rows(bar: tuple[int, int | None], stream: Stream, job: Job) -> bool:

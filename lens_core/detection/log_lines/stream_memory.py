@@ -59,7 +59,9 @@ class Stream(msgspec.Struct, kw_only=True):
     """State of one rank's lines of one container.
 
     `last` are the steps by format; `latest` the time of the newest step's line; `held` values wait for the next step;
-    `table` and `columns` the header above; `bar` the progress bar that was seen last; `ordinal` counts unnumbered rows;
+    `table` and `columns` the header above; `bar` the progress bar that was seen last; `ordinal` counts unnumbered rows,
+    the newest of `counted_epoch`, and `rows_per_epoch` of them are an epoch; `row_interval`
+    are the steps from row to row where only epochs are printed, over `rows_behind` rows since `first_row_step`;
     `bar_total` is the total of the bar that counts the rows; `steps_per_epoch` what rows with a bar say of it.
     `announced` is the step that a line without numbers announced, with its target and the names that it has by now;
     `cells` are the keys of a table of keys and values, `cell_step` its step once it is known. `epoch_counted`,
@@ -102,6 +104,11 @@ class Stream(msgspec.Struct, kw_only=True):
     last_row: int | None = None
     repeats: bool = False
     ordinal: int = 0
+    counted_epoch: float | None = None
+    rows_per_epoch: float | None = None
+    row_interval: int | None = None
+    first_row_step: float = 0.0
+    rows_behind: int = 0
     sequence: int = 0
     partial: dict[str, str] = {}
     positions: dict[str, int] = {}

@@ -35,7 +35,7 @@ from .facts import read_diagnoses
 from .left_out import left_out
 from .overview import overview, overviews_of
 from .point_store import PointStore
-from .run_values import run_values
+from .run_values import repeated_runs, run_values
 
 
 class Asking(Store):
@@ -154,6 +154,11 @@ class Asking(Store):
         """The kept values of runs; workloads of which some are not known are missing."""
         async with self._database.reading() as connection:
             return await run_values(connection, workload_uids, most)
+
+    async def repeated_runs(self, workload_uids: Sequence[str]) -> dict[str, dict[str, str]]:
+        """The runs that tell of the training of another run: what several trackers, a log or a collector repeat."""
+        async with self._database.reading() as connection:
+            return await repeated_runs(connection, workload_uids)
 
     async def events(self, workload_uid: str, *, limit: int = 1000) -> list[EventRow]:
         """Return the events of a workload, newest first."""

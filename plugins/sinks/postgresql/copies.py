@@ -87,22 +87,24 @@ def drop_copies_of_runs(candidates: Iterable[Candidate]) -> LeftOut:
     streams = list(candidates)
     left: dict[int, set[str]] = defaultdict(set)
     for members in _by_group(streams):
-        _drop_copies_of_runs(members, left)
-    return _with_copies(streams, left, {}, NOTHING)
+        _drop_copies_of_runs(members, left, {})
+    return _with_copies(streams, left, {}, NOTHING, {})
 
 
 def choose_copies(candidates: Iterable[Candidate], hidden: LeftOut) -> LeftOut:
     """Choose the copies that an answer leaves out; `hidden`, which it leaves out anyway, is added."""
     left: dict[int, set[str]] = defaultdict(set)
     choices: dict[tuple[str, str], set[str]] = defaultdict(set)
+    told_by = dict(hidden.told_by)
     streams = list(candidates)
     for one in streams:
         left[one.id].update(one.points if one.id in hidden.streams else hidden.metrics.get(one.id, ()))
     for members in _by_group(streams):
-        _drop_copies_of_runs(members, left)
+        _drop_copies_of_runs(members, left, told_by)
         for cluster in _at_one_time(members):
             _drop_copies_of_quantities(cluster, left, choices)
-    return _with_copies(streams, left, choices, hidden)
+            _find_training(cluster, left, told_by)
+    return _with_copies(streams, left, choices, hidden, told_by)
 
 
 def _by_group(streams: Iterable[Candidate]) -> Iterator[list[Candidate]]:
@@ -112,7 +114,7 @@ def _by_group(streams: Iterable[Candidate]) -> Iterator[list[Candidate]]:
     yield from found.values()
 
 
-def _drop_copies_of_runs(members: Sequence[Candidate], left: dict[int, set[str]]) -> None:
+def _drop_copies_of_runs(members: Sequence[Candidate], left: dict[int, set[str]], told_by: dict[int, int]) -> None:
     """Of a run that a collector and the job have, drop the shorter; the job's where they are about as long."""
     for copy in members:
         if not copy.is_collected:
@@ -120,6 +122,7 @@ def _drop_copies_of_runs(members: Sequence[Candidate], left: dict[int, set[str]]
         own = [one for one in members if not one.is_outside and _is_same_run(one, copy) and _overlap(one, copy)]
         if not own:
             continue
+        told_by[copy.id] = own[0].id
         if is_about_as_long(sum(one.rows for one in own), copy.rows):
             left[copy.id].update(*(one.points.keys() & copy.points.keys() for one in own))
         else:
@@ -201,6 +204,18 @@ def _drop_copies_of_quantities(
                     left[one.id].update(name for name in one.points if quantity_of(name) in _POSITIONS)
 
 
+def _find_training(cluster: Sequence[Candidate], left: Mapping[int, set[str]], told_by: dict[int, int]) -> None:
+    """Note whose training a log or a collected run tells of, where the job logged only one run at that time."""
+    own = [one for one in cluster if not one.is_outside and one.id not in told_by]
+    if len({(one.data_source, one.run_id) for one in own}) != 1:
+        return
+    longest = max(own, key=lambda one: (one.rows, -one.id))
+    for one in cluster:
+        is_copy = any(not left[stream.id].isdisjoint(stream.points) for stream in (one, longest))
+        if one.is_outside and one.id not in told_by and is_copy:
+            told_by[one.id] = longest.id
+
+
 def _best_way(carriers: Sequence[tuple[Candidate, str]]) -> tuple[str, bool]:
     """The source of a quantity to answer with."""
     of_runs: dict[tuple[str, bool], dict[str, int]] = defaultdict(dict)
@@ -225,6 +240,7 @@ def _with_copies(
     left: Mapping[int, set[str]],
     choices: dict[tuple[str, str], set[str]],
     hidden: LeftOut,
+    told_by: Mapping[int, int],
 ) -> LeftOut:
     whole = {one.id for one in streams if one.points and left[one.id] >= one.points.keys()}
     metrics = {stream_id: frozenset(names) for stream_id, names in left.items() if names and stream_id not in whole}
@@ -236,4 +252,5 @@ def _with_copies(
         hidden.streams | whole,
         tuple(sorted(found, key=lambda one: (one.echo_of, one.data_source))),
         hidden.of_ranks or any(one.rank >= 0 for one in streams if one.id in metrics or one.id in whole),
+        told_by,
     )

@@ -52,6 +52,9 @@ class LeftOut(NamedTuple):
     streams: frozenset[int]
     choices: tuple[SourceChoice, ...]
     of_ranks: bool = False  # whether a stream of a known rank is among them
+    told_by: Mapping[
+        int, int
+    ] = {}  # streams that tell of a training which another stream is answered for, and that one
 
     def holds(self, stream_id: int, metric: str) -> bool:
         """Whether a metric of a stream is left out."""
@@ -119,11 +122,13 @@ def choose(members: Iterable[Member]) -> LeftOut:
     metrics: dict[int, frozenset[str]] = {}
     streams: set[int] = set()
     choices: dict[tuple[str, str], set[str]] = defaultdict(set)
+    told_by: dict[int, int] = {}
     known = list(members)
     for cluster in (cluster for group in _by_rank(known) for cluster in _at_one_time(group)):
         if all(member.is_own for member in cluster):
             continue
         chosen = _best(cluster)
+        told_by.update(_tellers(cluster, chosen))
         for member in cluster:
             if member.is_own or member.data_source == chosen:
                 continue
@@ -137,7 +142,16 @@ def choose(members: Iterable[Member]) -> LeftOut:
         for framework, chosen in sorted(choices)
     ]
     of_ranks = any(member.rank >= 0 for member in known if member.id in metrics or member.id in streams)
-    return LeftOut(metrics, frozenset(streams), tuple(found), of_ranks)
+    return LeftOut(metrics, frozenset(streams), tuple(found), of_ranks, told_by)
+
+
+def _tellers(cluster: Sequence[Member], chosen: str) -> Iterator[tuple[int, int]]:
+    """Yield each stream that the chosen source stands for, with that of its streams which began nearest to it."""
+    tellers = [member for member in cluster if member.data_source == chosen]
+    for member in cluster if tellers else ():
+        if member.data_source != chosen:
+            nearest = min(tellers, key=lambda one: (one.attempt != member.attempt, abs(one.first_us - member.first_us)))
+            yield member.id, nearest.id
 
 
 def _by_rank(members: Iterable[Member]) -> Iterator[list[Member]]:

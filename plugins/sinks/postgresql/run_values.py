@@ -40,6 +40,14 @@ _VALUES = f"""
 """.encode()
 
 
+_RUNS = f"""
+    select uid, s.run_id, t.run_id from {SUBJECTS_OF_NAMES} join lens_stream s using (subject_id)
+        join unnest(%(streams)s::bigint[], %(tellers)s::bigint[]) p (stream, teller) on s.id = p.stream
+        join lens_stream t on t.id = p.teller and t.subject_id = s.subject_id
+    where t.run_id <> s.run_id group by 1, 2, 3 order by 1, 2, 3
+""".encode()
+
+
 async def run_values(connection: Connection, uids: Sequence[str], most: int) -> dict[str, dict[str, RunValues]]:
     """By workload and run the values of the `most` metrics with the most points; workloads of which all are known."""
     if not uids:
@@ -60,3 +68,18 @@ async def run_values(connection: Connection, uids: Sequence[str], most: int) -> 
         if not is_known:
             unknown.add(uid)
     return {uid: runs for uid, runs in found.items() if uid not in unknown}
+
+
+async def repeated_runs(connection: Connection, uids: Sequence[str]) -> dict[str, dict[str, str]]:
+    """By workload the runs that tell of the training of another run, each with that one."""
+    if not uids:
+        return {}
+    hidden = await left_out(connection, PointQuery(workload_uid=uids[0], others=tuple(uids[1:])))
+    if not hidden.told_by:
+        return {}
+    asked = {"uids": list(uids), "streams": list(hidden.told_by), "tellers": list(hidden.told_by.values())}
+    cursor = await connection.execute(_RUNS, asked)
+    found: dict[str, dict[str, str]] = {}
+    for uid, run_id, teller in await cursor.fetchall():
+        found.setdefault(uid, {})[run_id] = teller
+    return found

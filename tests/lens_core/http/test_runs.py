@@ -10,6 +10,7 @@ from lens_core import Event, Evidence
 from lens_core.http.run_table import Condition, RunRow
 from tests.lens_core.http.query_app import QueryApp
 from tests.plugins.sinks.postgresql.support import ORIGIN, row
+from tests.plugins.sinks.postgresql.test_echoes import rows_of_trainer
 
 
 async def fill(asked: QueryApp, count: int = 12) -> None:
@@ -56,6 +57,43 @@ async def test_a_stall_that_names_no_run_is_of_those_that_logged_until_then(aske
     await asked.spool.deliver(Event(origin=ORIGIN, type="stalled", event_time=1.7e9 + 1100, data_source="analyzer"))
     found = (await asked.json("/runs", uid="workload-1"))["runs"]
     assert {run["run_id"]: run["state"] for run in found} == {"early": "silent", "left": "stalled", "right": "stalled"}
+
+
+async def test_a_training_that_several_trackers_tell_of_is_one_row(asked: QueryApp) -> None:
+    ended = Event(origin=ORIGIN, type="training_ended", event_time=1.7e9 + 1e6, data_source="wandb", run_id="run-1")
+    mlflow = Evidence(origin=ORIGIN, source="mlflow", run_id="m", facts={"config": {"lr": 0.1}}, event_time=1.7e9)
+    await asked.spool.deliver(*rows_of_trainer(0, 20), ended, mlflow)
+    (run,) = (await asked.json("/runs", uid="workload-1"))["runs"]
+    assert (run["run_id"], run["state"], run["rows"], run["config"]) == ("run-1", "ended", 40, {"lr": 0.1})
+    assert run["last"] == {"train/loss": 1.0, "train/global_step": 19.0, "own": 2.0, "other": 3.0}
+
+
+async def test_trainings_one_after_the_other_are_rows_of_their_own(asked: QueryApp) -> None:
+    for number in range(3):
+        at = 1.7e9 + 1000 * number
+        for step in range(20):
+            told: dict[str, Any] = {
+                "echo_of": "transformers",
+                "iteration": step,
+                "event_time": at + step,
+                "values": {"loss": 1.0},
+            }
+            await asked.spool.deliver(
+                row(step, run_id=f"wandb-{number}", **told),
+                row(step, data_source="mlflow", run_id=f"mlflow-{number}", **told),
+            )
+    assert await names(asked) == [f"wandb-{number}" for number in range(3)]
+
+
+async def test_the_log_of_a_run_is_no_run_beside_it(asked: QueryApp) -> None:
+    for step in range(20):
+        at: dict[str, Any] = {"iteration": step, "event_time": 1.7e9 + step}
+        await asked.spool.deliver(
+            row(step, values={"loss": 2.0}, **at),
+            row(step, data_source="log", run_id="", values={"loss": 2.0, "tokens": 7.0}, **at),
+        )
+    (run,) = (await asked.json("/runs", uid="workload-1"))["runs"]
+    assert (run["run_id"], run["rows"], run["last"]) == ("run-1", 20, {"loss": 2.0, "tokens": 7.0})
 
 
 async def test_filters_order_groups_and_pages(asked: QueryApp) -> None:

@@ -85,3 +85,40 @@ def test_a_checkpoint_that_is_loaded_while_steps_go_on_begins_nothing() -> None:
     found = ledger([*lines, *steps(510, 10, range(51, 101))], STAMPS["container"])
     assert rounded(found) == {"productive": 1000}
     assert found.interruptions == []
+
+
+BANNER = """***** Running training *****
+  Num examples = 10,043
+  Num Epochs = 3
+  Total train batch size (w. parallel, distributed & accumulation) = 64
+  Total optimization steps = 471"""
+
+
+def of_trainer(begin: float, steps: range, every: int, banner: list[str]) -> list[Line]:
+    """A Trainer of 157 steps an epoch without a progress bar; its rows give the share of the epochs alone."""
+    lines = [(begin, "loading data"), *((begin + 50, text) for text in banner)]
+    for index, step in enumerate(steps):
+        at = begin + 62 + 2.0 * index
+        if step % every == 0:
+            lines.append((at, f"{{'loss': {2 - step / 1000:.4f}, 'epoch': {round(step / 157, 2)}}}"))
+        if step == 200 and steps.start == 1 and banner:
+            lines.append((at, "Saving model checkpoint to out/checkpoint-200"))
+    return lines
+
+
+@pytest.mark.parametrize("stamp", STAMPS)
+@pytest.mark.parametrize("every", [1, 10, 50])
+@pytest.mark.parametrize("prefix", [None, "", "[INFO|trainer.py:2414] 2026-03-01 08:00:00,123 >> "])
+def test_a_trainer_that_names_epochs_and_no_steps(stamp: str, every: int, prefix: str | None) -> None:
+    banner = [] if prefix is None else [prefix + text for text in BANNER.splitlines()]
+    resumed = [*banner, f"{prefix}  Continuing training from global step 200"] if banner else []
+    lines = [*of_trainer(0, range(1, 306), every, banner), *failure(671, "RuntimeError: CUDA error: unspecified")]
+    lines += of_trainer(971, range(201, 472), every, resumed)
+    found = ledger(lines, STAMPS[stamp])
+    buckets = rounded(found)
+    assert buckets["down"] == 300
+    assert buckets["lost"] == pytest.approx(211, abs=4)
+    assert sum(buckets[name] for name in buckets if name in ("productive", "slow")) == pytest.approx(
+        2 * (471 - 471 % every), abs=4
+    )
+    assert len(found.interruptions) == 1
