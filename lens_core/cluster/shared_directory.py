@@ -34,11 +34,12 @@ START_SECONDS = 30.0
 
 
 class PodNews(msgspec.Struct, frozen=True, array_like=True):
-    """A pod of a feed, or that there is none of this key any more."""
+    """A pod of a feed, or that there is none of this key any more: `is_deleted` if its workload was deleted."""
 
     feed: str
     key: str
     pod: Pod | None
+    is_deleted: bool = False
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -52,6 +53,7 @@ class SharedDirectory(Directory):
         super().__init__(cluster, grace_seconds=grace_seconds)
         self.changed = asyncio.Event()
         self.news: dict[tuple[str, str], Pod | None] = {}
+        self.deleted: set[tuple[str, str]] = set()
         self._shared: dict[tuple[str, str], Pod] = {}
 
     def add_pods(self, pods: Iterable[Pod], feed: str = RECORDS_FEED) -> None:
@@ -87,12 +89,15 @@ class SharedDirectory(Directory):
         super().forget_workload(uid)
         for feed, known in before.items():
             left = {key_of(pod): pod for pod in self.pods(feed)}
+            self.deleted.update((feed, key) for key in known if key not in left)
             self._note(feed, {key: left.get(key) for key, pod in known.items() if left.get(key) != pod})
 
     def _note(self, feed: str, told: Mapping[str, Pod | None]) -> None:
         for key, pod in told.items():
             if self._shared.get((feed, key)) != pod:
                 self.news[feed, key] = pod
+            if pod is not None:
+                self.deleted.discard((feed, key))
         if self.news:
             self.changed.set()
 
@@ -107,6 +112,7 @@ class SharedDirectory(Directory):
         """Take over what others were told, unless something newer waits here to be told to them."""
         added: dict[str, list[Pod]] = {}
         gone: dict[str, list[str]] = {}
+        deleted: list[str] = []
         for news in found:
             known = self._shared.get((news.feed, news.key))
             self.note_shared(news)
@@ -114,12 +120,14 @@ class SharedDirectory(Directory):
                 continue
             if news.pod is None:
                 gone.setdefault(news.feed, []).append(news.key)
+                deleted += [news.key] if news.is_deleted else []
             else:
                 added.setdefault(news.feed, []).append(news.pod)
         for feed, pods in added.items():
             super().add_pods(pods, feed)
         for feed, keys in gone.items():
             super().forget(keys, feed)
+        self.end_grace(deleted)
 
 
 class DirectoryExchange:
@@ -190,7 +198,10 @@ class DirectoryExchange:
                 self._directory.changed.set()
 
     async def _send_news(self) -> None:
-        waiting = [PodNews(feed, key, pod) for (feed, key), pod in self._directory.news.items()]
+        directory = self._directory
+        waiting = [
+            PodNews(feed, key, pod, (feed, key) in directory.deleted) for (feed, key), pod in directory.news.items()
+        ]
         for first in range(0, len(waiting), AT_ONCE):
             await asyncio.gather(*(self._send_one(news) for news in waiting[first : first + AT_ONCE]))
         if waiting:
@@ -204,3 +215,4 @@ class DirectoryExchange:
         self._directory.note_shared(news)
         if self._directory.news.get((news.feed, news.key)) is news.pod:
             del self._directory.news[news.feed, news.key]
+            self._directory.deleted.discard((news.feed, news.key))

@@ -81,6 +81,11 @@ class Directory:
         """Pods of one feed are gone, by uid (namespace/name where there is none)."""
         self._changed(feed, self._feeds.change_pods(feed, dict.fromkeys(keys)))
 
+    def end_grace(self, keys: Iterable[str]) -> None:
+        """Drop pods that no feed lists any more, as their grace would."""
+        gone = [key for key in keys if key not in self._feeds.merged and self._remove_pod(key)]
+        self._apply({}, has_changed=bool(gone))
+
     def forget_workload(self, uid: str) -> None:
         """Forget a workload that was deleted, and pods known for it alone; what collectors say of it stays."""
         changes: Changes = {}

@@ -10,14 +10,14 @@ const PAGE = 100;
 const MOST_METRICS = 6;
 const MOST_SETTINGS = 6;
 
-// What the address says of the table; `changed` is called with it when somebody turns it.
+// What the address says of the table; `changed` is called with what somebody turns of it.
 export function tableState(query) {
   return { baseline: query.get("baseline") ?? "", runsort: query.get("runsort") ?? "", runorder: query.get("runorder") ?? "", runfilter: query.getAll("runfilter"), runat: query.get("runat") ?? "", rungroup: query.get("rungroup") ?? "", runcolumns: query.get("runcolumns") ?? "" };
 }
 
 export async function runTable(place, { uids, state, signal, changed }) {
   const asked = { uid: uids, sort: state.runsort, order: state.runorder, filter: state.runfilter, group: state.rungroup, limit: PAGE, cursor: state.runat };
-  const turn = (change) => changed({ ...state, ...change });
+  const turn = changed;
   const bar = controls(state, turn);
   place.append(el("h2", {}, "Runs compared"), bar);
   let found;
@@ -142,7 +142,10 @@ function choice(run, baseline, turn) {
 function controls(state, turn) {
   const field = el("input", { type: "search", placeholder: "Filter: last.loss<2, config.lr=0.001", "aria-label": "Filter runs" });
   field.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && field.value.trim()) turn({ runfilter: [...state.runfilter, field.value.trim()], runat: "" });
+    const wanted = field.value.trim();
+    if (event.key !== "Enter" || !wanted) return;
+    field.value = "";
+    turn({ runfilter: [...state.runfilter, wanted], runat: "" });
   });
   const chips = state.runfilter.map((text) =>
     button([name(text, 60), " ×"], () => turn({ runfilter: state.runfilter.filter((other) => other !== text), runat: "" }), { class: "small chip", "aria-label": `No longer only ${text.slice(0, 60)}` }));

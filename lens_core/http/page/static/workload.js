@@ -196,31 +196,35 @@ class Workload {
 
   async fill(place) {
     const { uid, signal, names, grid } = this;
-    if (this.tab === "compare" || this.tab === "runs") await runTable(place, { uids: this.uids, state: this.runs, signal, changed: (state) => this.turnRuns(state) });
+    if (this.tab === "compare" || this.tab === "runs") await runTable(place, { uids: this.uids, state: this.runs, signal, changed: (change) => this.turnRuns(change) });
     if (this.tab === "compare") await compare(place, { names, points: grid.points, metrics: grid.shownMetrics(), signal });
     else await OTHERS[this.tab](place, { uid, signal, detail: this.each[0].detail, glance: this.each[0].glance });
   }
 
-  turnRuns(state) {
-    this.runs = state;
-    this.note(state);
+  turnRuns(change) {
+    this.runs = { ...this.runs, ...change };
+    this.note(this.runs);
     this.refill(true).catch(this.say);
   }
 
-  // A tab without charts, or the tables beside them, as they are now: what somebody has unfolded stays unfolded.
+  // A tab without charts, or the tables beside them, as they are now: what somebody has unfolded or is writing stays.
   async refill(isWanted = false) {
     const { tab } = this;
     if (this.machines) return this.showMachines();
     const old = tab === "compare" ? this.below : this.place.firstElementChild;
     if (!isWanted && document.activeElement?.matches("input[type=search]") && old?.contains(document.activeElement)) return; // somebody writes
     const fresh = el("div");
+    const turn = (this.refills = (this.refills ?? 0) + 1);
     await this.fill(fresh);
-    if (tab !== this.tab || !old?.isConnected || isSame(fresh, old)) return;
-    const sorted = old.contains(document.activeElement) ? document.activeElement.dataset.sort : null;
+    if (turn !== this.refills || tab !== this.tab || !old?.isConnected || isSame(fresh, old)) return;
+    const focused = old.contains(document.activeElement) ? document.activeElement : null;
+    const sorted = focused?.dataset.sort;
+    const fields = keepWriting(old, fresh);
     const unfolded = new Set([...old.querySelectorAll("details")].filter((one) => one.open).map(titleOf));
     for (const one of fresh.querySelectorAll("details")) one.open = unfolded.has(titleOf(one));
     old.replaceChildren(...fresh.childNodes);
     if (sorted) [...old.querySelectorAll("[data-sort]")].find((one) => one.dataset.sort === sorted)?.focus();
+    fields.get(focused)?.focus();
   }
 
   openCharts(place) {
@@ -303,4 +307,17 @@ const titleOf = (details) => details.querySelector("summary")?.textContent;
 // The runs of a workload as charts know them, each rank of each attempt by itself.
 function began(uid, runs) {
   return runs.map((one) => ({ uid, run: one.run_id, attempt: one.attempt, source: one.data_source, rank: one.rank, since: one.first_seen, until: one.last_seen }));
+}
+
+// The search fields of what is drawn anew, by those before; text that somebody has begun to write goes with them.
+function keepWriting(old, fresh) {
+  const found = new Map();
+  for (const field of old.querySelectorAll("input[type=search]")) {
+    const next = [...fresh.querySelectorAll("input[type=search]")].find((one) => one.ariaLabel === field.ariaLabel);
+    if (!next) continue;
+    next.value = field.value;
+    next.setSelectionRange(field.selectionStart, field.selectionEnd);
+    found.set(field, next);
+  }
+  return found;
 }
