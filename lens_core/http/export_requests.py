@@ -43,6 +43,11 @@ class ExportRequests:
             self._path(request.id).write_bytes(msgspec.json.encode(request))
         self._forget_old()
 
+    def all(self) -> list[ExportRequest]:
+        """Those of the last day."""
+        self._forget_old()
+        return list(self._known.values())
+
     def get_request(self, identity: str) -> ExportRequest | None:
         """One of the last day."""
         self._forget_old()

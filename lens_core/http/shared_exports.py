@@ -63,13 +63,19 @@ class SharedExports:
         await self._siblings.ask_siblings(_encoder.encode(ExportQuestion("keep", export.id, request=request)))
 
     async def list_exports(self) -> tuple[list[Export], list[str]]:
-        """All exports, the newest first, and the daemons that do not answer."""
+        """All exports, the newest first, and the daemons that do not answer.
+
+        One that no daemon has that answers is waiting: it is made again once it is asked for.
+        """
         answers = await self._siblings.ask_siblings(_encoder.encode(ExportQuestion("list")), seconds=_ASK_SECONDS)
         found = {export.id: export for export in self._jobs().all()}
         for body in answers.found.values():
             for export in _exports_decoder.decode(body):
                 if export.state == "done" or export.id not in found:
                     found[export.id] = export
+        for one in self._requests().all():
+            lost = Export(id=one.id, workload_uid=one.workload_uid, format=one.format, created=one.created)
+            found.setdefault(one.id, lost)
         newest_first = sorted(found.values(), key=lambda export: (export.created, export.id), reverse=True)
         return newest_first, list(answers.silent)
 

@@ -46,6 +46,9 @@ async def test_an_export_outlives_the_daemon_that_made_it(daemons: Daemons, post
     exports = three[1].daemon.config.data_dir / "exports"
     assert exports.is_dir()
     shutil.rmtree(exports)
+    (listed,) = (await answer_of(three[0], "/api/v1/exports")).json()["exports"]
+    assert {**listed, "state": "done"} == {**before, "points": 0, "bytes": 0, "finished": None, "file": listed["file"]}
+    assert listed["state"] == "waiting"
     again = await wait_for_export(three[0], path)
     assert {**again, "finished": 0} == {**before, "finished": 0}
     assert (await answer_of(three[2], f"{path}/file")).text == content
