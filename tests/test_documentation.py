@@ -11,7 +11,7 @@ from starlette.routing import Mount, Route
 
 from lens_core.config.settings import ServerSettings, SpoolSettings
 from lens_core.http.app import build_app
-from lens_core.plugin_api.components import HookSpecs
+from lens_core.plugin_api.hook_specs import HookSpecs
 from lens_core.plugin_host.host import PluginHost
 from scripts.reference_pages import commands_reference
 from tests.exposition import exposition_with_plugins, metric_names

@@ -19,11 +19,10 @@ from ..base.self_metrics import SelfMetrics
 from ..delivery.combining import combine_sinks
 from ..delivery.erasure import Erasure
 from ..delivery.ledger import LedgerStatus
-from ..delivery.log import IntakeLog
+from ..delivery.log import IntakeLog, SpoolStatus
 from ..delivery.sending.sender import Sender, SinkSlot, SinkStatus
 from ..delivery.spool.batches import NewBatch
 from ..delivery.spool.sink_state import Reservation, Reservations
-from ..delivery.spool.spool import SpoolStatus
 from ..model.processing import Processed, RecordProcessor
 from ..model.record_filter import EVERYTHING, RecordFilter
 from ..model.records import Record

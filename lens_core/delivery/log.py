@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import msgspec
 
 from ..model.records import Record
 from ..plugin_api.sink_answers import BatchLimits, Position
@@ -17,8 +19,18 @@ from .spool.batches import Chunk, DeadLetter, NewBatch
 from .spool.file import Epoch
 from .spool.sink_state import Outcome, Reservation, SinkState
 
-if TYPE_CHECKING:
-    from .spool.spool import SpoolStatus
+
+class SpoolStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The status of a spool: bytes of its batches, as stored; its limit; what the file takes on the disk."""
+
+    kind: str
+    path: str
+    spool_id: str
+    bytes: int
+    max_bytes: int
+    file_bytes: int
+    dead_letters: int
+    dead_letters_discarded: int
 
 
 class SinkLog(Protocol):

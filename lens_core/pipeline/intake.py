@@ -15,11 +15,10 @@ from ..base.errors import Overloaded, Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..delivery.erasure import Erasure
 from ..delivery.ledger import Ledger, LedgerStatus
-from ..delivery.log import IntakeLog
+from ..delivery.log import IntakeLog, SpoolStatus
 from ..delivery.sending.sender import Sender, SinkSlot, SinkStatus, describe_error
 from ..delivery.spool.batches import NewBatch
 from ..delivery.spool.sink_state import Reservation
-from ..delivery.spool.spool import SpoolStatus
 from ..model.processing import Processed, RecordProcessor
 from ..model.record_filter import EVERYTHING, Matcher, RecordFilter
 from ..model.records import Record, encode_envelope

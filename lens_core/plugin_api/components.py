@@ -1,6 +1,6 @@
-"""The plugin author's page: the kinds that a plugin can be, and the hooks that announce them.
+"""The plugin author's page: the kinds that a plugin can be.
 
-A plugin is a module named by an entry point of the group `lens`. It announces classes by hooks:
+A plugin is a module named by an entry point of the group `lens`. It announces classes by hooks (`hook_specs.py`):
 
     from lens_core import Sink, hookimpl
 
@@ -26,9 +26,8 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
-import click
 import msgspec
 import pluggy
 from prometheus_client import Counter, Gauge, Histogram
@@ -44,12 +43,8 @@ from .log_formats import EventPattern, LogFormat, Mark, Table
 from .siblings import Siblings
 from .sink_answers import Answer, Batch, BatchLimits, Position
 
-if TYPE_CHECKING:  # it is made of a store, and so of a sink
-    from .analyzer import Analyzer
-
 API_VERSION = "1.3"
 
-hookspec = pluggy.HookspecMarker("lens")
 hookimpl = pluggy.HookimplMarker("lens")
 
 
@@ -354,40 +349,6 @@ class Sink(Component):
         return None
 
 
-class HookSpecs:
-    """The hooks that a plugin may implement; each returns classes, but for `lens_commands`."""
-
-    @hookspec
-    def lens_sources(self) -> Sequence[type[Source]]:
-        """Sources of this plugin."""
-        return ()
-
-    @hookspec
-    def lens_collectors(self) -> Sequence[type[Collector]]:
-        """Collectors of this plugin."""
-        return ()
-
-    @hookspec
-    def lens_detectors(self) -> Sequence[type[Detector]]:
-        """Detectors of this plugin."""
-        return ()
-
-    @hookspec
-    def lens_sinks(self) -> Sequence[type[Sink]]:
-        """Sinks of this plugin."""
-        return ()
-
-    @hookspec
-    def lens_analyzers(self) -> Sequence[type[Analyzer]]:
-        """Analyzers of this plugin. Since 1.3."""
-        return ()
-
-    @hookspec
-    def lens_commands(self) -> Sequence[click.Command]:
-        """Commands of `lens` that belong to this plugin. Since 1.3."""
-        return ()
-
-
 __all__ = [
     "API_VERSION",
     "AnyRecord",
@@ -396,7 +357,6 @@ __all__ = [
     "Context",
     "Detector",
     "Gate",
-    "HookSpecs",
     "IngestRequest",
     "NoSettings",
     "Partial",
@@ -405,5 +365,4 @@ __all__ = [
     "Sink",
     "Source",
     "hookimpl",
-    "hookspec",
 ]

@@ -25,7 +25,8 @@ import pluggy
 from ..base.deprecation import uses_of
 from ..base.errors import PluginError
 from ..plugin_api.analyzer import Analyzer
-from ..plugin_api.components import Collector, Component, Detector, HookSpecs, Sink, Source
+from ..plugin_api.components import Collector, Component, Detector, Sink, Source
+from ..plugin_api.hook_specs import HookSpecs
 from .info import KINDS, ComponentInfo, ComponentKind, PluginInfo, kind_of
 from .loading import FOLDER_VARIABLE, Plugin, describe_entry_point, installed_entry_points, load_plugin, plugin_files
 

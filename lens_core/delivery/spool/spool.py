@@ -17,13 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 from ...base.errors import Overloaded
 from ...model.records import Record
 from ...plugin_api.sink_answers import BatchLimits, Position
 from ..erasure import Erasure, begin_erasure
-from ..log import IntakeLog, SinkLog
+from ..log import IntakeLog, SinkLog, SpoolStatus
 from ..processing_marks import ProcessingMarks
 from . import file as spool_file
 from . import tables as spool_tables
@@ -39,19 +37,6 @@ logger = logging.getLogger("lens.spool")
 
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 DEFAULT_MAX_BYTES = 1024 * 1024 * 1024
-
-
-class SpoolStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of a spool: bytes of its batches, as stored; its limit; what the file takes on the disk."""
-
-    kind: str
-    path: str
-    spool_id: str
-    bytes: int
-    max_bytes: int
-    file_bytes: int
-    dead_letters: int
-    dead_letters_discarded: int
 
 
 class _Waiter:
@@ -399,7 +384,7 @@ class Spool(SinkLog, IntakeLog):
         )
 
 
-__all__ = ["Chunk", "DeadLetter", "NewBatch", "Pending", "Spool", "SpoolStatus"]
+__all__ = ["Chunk", "DeadLetter", "NewBatch", "Pending", "Spool"]
 
 
 def _translate_reading(writer: CommitThread, engine: SpoolEngine, error: Exception) -> Exception:
