@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .network import Point
+from .spirals import Point
 
 # Lens calls a job stalled after a minute of silence.
 LONG_STALL_SECONDS = 70.0

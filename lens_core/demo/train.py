@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from .faults import Planned, is_finite, plan_for
-from .network import make_network, spirals
+from .network import make_network
 from .ranks import Peer, launch
+from .spirals import spirals
 
 SEED = 7
 WIDTH = 32

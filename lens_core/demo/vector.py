@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy
 
-from .network import Point
+from .spirals import Point
 
 
 class VectorNetwork:

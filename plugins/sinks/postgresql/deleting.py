@@ -10,8 +10,7 @@ from lens_core import Origin, Unavailable
 from lens_core.plugin_api.store import measured_uid
 
 from .identity import Connection
-from .point_store import PointStore
-from .retention import StreamSize
+from .point_store import PointStore, StreamSize
 
 _EVENTS_AT_ONCE = 20_000
 _MOST_TRIES = 20

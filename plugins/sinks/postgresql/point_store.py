@@ -15,7 +15,6 @@ from .encoding import StreamChange
 from .grouping import Pending, StreamKey
 from .identity import Connection, StreamId
 from .news_log import StepRange
-from .retention import StreamSize
 from .rows import StoredRow
 from .series import Integers, Series
 from .streams import ALL, Part, Range, Stream, Window
@@ -24,6 +23,17 @@ Streams: TypeAlias = Mapping[StreamKey, dict[int, Pending]]
 # The last rows of an attempt tell its speed, and the very last its values.
 LAST_ROWS = 100
 LAST_VALUES = 10
+
+
+class StreamSize(NamedTuple):
+    """An attempt as retention sees it; `written_us` is its last write, `size` an estimate in bytes."""
+
+    id: int
+    subject_id: int
+    uid: str
+    name: str
+    written_us: int
+    size: int
 
 
 class LastRows(NamedTuple):

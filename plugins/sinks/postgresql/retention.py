@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from .blocks import LOWEST_STEP
 from .identity import Connection
+from .point_store import PointStore, StreamSize
 from .sessions import only_here
 from .settings import PostgreSQLSettings
-
-if TYPE_CHECKING:
-    from .point_store import PointStore
 
 _LOCK = (0x4C454E53 << 32) - 1  # beside the numbers of compacting.py, of which there is one for each stream
 _DAY_US = 86_400 * 1_000_000
@@ -36,17 +34,6 @@ _OLD_FACTS = {
     # Each start of a daemon has a cursor of its own.
     "lens_cursor": "moved_at < to_timestamp(%(before)s / 1e6)",
 }
-
-
-class StreamSize(NamedTuple):
-    """An attempt as retention sees it; `written_us` is its last write, `size` an estimate in bytes."""
-
-    id: int
-    subject_id: int
-    uid: str
-    name: str
-    written_us: int
-    size: int
 
 
 class Policy(NamedTuple):

@@ -10,9 +10,9 @@ from .grouping import StreamKey
 from .identity import Connection, StreamId
 from .news_log import StepRange
 from .place import PointsElsewhere, read_place
-from .point_store import LAST_ROWS, LAST_VALUES, BatchName, LastRows, ShownRow, Streams
+from .point_store import LAST_ROWS, LAST_VALUES, BatchName, LastRows, ShownRow, Streams, StreamSize
 from .reading import Reader
-from .retention import StreamSize, remove_attempt
+from .retention import remove_attempt
 from .rows import StoredRow
 from .streams import Stream, Window, headers
 from .writer import write_rows

@@ -8,8 +8,9 @@ import threading
 import pytest
 
 from lens_core.demo.faults import LONG_STALL_SECONDS, Planned, is_finite, plan_for
-from lens_core.demo.network import PlainNetwork, Point, spirals
+from lens_core.demo.network import PlainNetwork
 from lens_core.demo.ranks import Peer
+from lens_core.demo.spirals import Point, spirals
 from lens_core.demo.vector import VectorNetwork
 
 

@@ -17,8 +17,8 @@ from ..grouping import StreamKey
 from ..identity import Connection, StreamId
 from ..news_log import StepRange
 from ..place import PointsElsewhere, has_rows, read_place, read_store_id, rename_place, write_place
-from ..point_store import LAST_ROWS, LAST_VALUES, BatchName, LastRows, PointStore, ShownRow, Streams
-from ..retention import StreamSize, forget_curve, hide_curve, sizes_of
+from ..point_store import LAST_ROWS, LAST_VALUES, BatchName, LastRows, PointStore, ShownRow, Streams, StreamSize
+from ..retention import forget_curve, hide_curve, sizes_of
 from ..rows import StoredRow, to_stored
 from ..streams import Stream, Window
 from .client import ClickHouse, list_of, text_of

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lens_plugins.sinks.postgresql import retention
 from lens_plugins.sinks.postgresql.compacting import compact_stream
-from lens_plugins.sinks.postgresql.retention import Policy, StreamSize, choose_streams, retain
+from lens_plugins.sinks.postgresql.point_store import StreamSize
+from lens_plugins.sinks.postgresql.retention import Policy, choose_streams, retain
 from lens_plugins.sinks.postgresql.sessions import only_here
 
 from lens_core import Delivered, Event, Origin
