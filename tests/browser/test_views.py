@@ -431,6 +431,7 @@ def test_a_job_shows_where_its_time_went(browse: Browse) -> None:
         assert "made progress" in page.locator(".sentence").first.inner_text()
         buckets = page.get_by_role("region", name="Where the time went").first
         assert "productive" in buckets.inner_text()
+        assert "Price" in buckets.locator("thead").inner_text()
         assert "step times cannot tell" in page.locator("#panel").inner_text()
         watched.shot("time")
 

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { el, name, svg, table } from "./dom.js";
-import { duration, words } from "./format.js";
+import { duration, money, priced, words } from "./format.js";
 import { empty } from "./pieces.js";
 import { note } from "./state.js";
 import { BUCKETS } from "./time.js";
@@ -37,11 +37,11 @@ function paint(found, by) {
   const share = found.goodput === null ? "–" : `${(100 * found.goodput).toFixed(1)} %`;
   const gpu = found.gpu_seconds ? `${Math.round(sum(found.gpu_seconds) / 3600).toLocaleString()} GPU-hours` : duration(found.wall_seconds);
   return [
-    el("p", { class: "sentence" }, `${share} of ${gpu} of ${found.jobs} ${found.jobs === 1 ? "job" : "jobs"} made progress.`),
+    el("p", { class: "sentence" }, `${share} of ${gpu} of ${found.jobs} ${found.jobs === 1 ? "job" : "jobs"} made progress.${rest(found)}`),
     whole(found),
-    interruptionTable("By cause", "Cause", found.interruptions, words),
-    interruptionTable("By node", "Node", found.nodes, (node) => (node ? name(node, 60) : "unknown")),
-    riskTable(found.at_risk ?? []),
+    interruptionTable(found, "By cause", "Cause", found.interruptions, words),
+    interruptionTable(found, "By node", "Node", found.nodes, (node) => (node ? name(node, 60) : "unknown")),
+    riskTable(found),
     groupTable(found.groups, by),
   ].filter(Boolean);
 }
@@ -60,17 +60,23 @@ function whole({ buckets, wall_seconds: wall }) {
   return svg("svg", { class: "life", viewBox: "0 0 1000 40", preserveAspectRatio: "none", role: "img", "aria-label": "Shares of the time" }, parts);
 }
 
-function interruptionTable(caption, head, groups, shown) {
+// What the time without progress cost.
+function rest({ costs }) {
+  return costs ? ` The rest cost ${money(sum(costs) - costs.productive)}.` : "";
+}
+
+function interruptionTable(found, caption, head, groups, shown) {
   if (!groups.length) return null;
-  const rows = groups.map((group) => [shown(group.name), String(group.interruptions), String(group.jobs), duration(group.seconds), group.gpu_hours === null ? "unknown" : group.gpu_hours.toFixed(1)]);
-  return el("section", {}, el("h2", {}, caption), table(caption, [head, "Interruptions", "Jobs", "Cost", "GPU-hours"], rows));
+  const rows = groups.map((group) => [shown(group.name), String(group.interruptions), String(group.jobs), duration(group.seconds), group.gpu_hours === null ? "unknown" : group.gpu_hours.toFixed(1), ...priced(found, money(group.cost))]);
+  return el("section", {}, el("h2", {}, caption), table(caption, [head, "Interruptions", "Jobs", "Cost", "GPU-hours", ...priced(found, "Price")], rows));
 }
 
 // What a failure now would cost: the work since the last checkpoint.
-function riskTable(jobs) {
+function riskTable(found) {
+  const jobs = found.at_risk ?? [];
   if (!jobs.length) return null;
-  const rows = jobs.map((job) => [name(job.name || job.uid, 60), (job.gpu_seconds / 3600).toFixed(1)]);
-  return el("section", {}, el("h2", {}, "At risk now"), table("At risk now", ["Job", "GPU-hours since the last checkpoint"], rows));
+  const rows = jobs.map((job) => [name(job.name || job.uid, 60), (job.gpu_seconds / 3600).toFixed(1), ...priced(found, money(job.cost))]);
+  return el("section", {}, el("h2", {}, "At risk now"), table("At risk now", ["Job", "GPU-hours since the last checkpoint", ...priced(found, "Price")], rows));
 }
 
 function groupTable(groups, by) {

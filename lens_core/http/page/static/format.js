@@ -115,3 +115,13 @@ export function ranges(ranks) {
 }
 
 const isWhole = (text) => /^\d+$/.test(text);
+
+// What GPU-hours cost, in the currency of their price; "unknown" where nobody counted GPUs.
+export function money(cost) {
+  return typeof cost === "number" ? cost.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 }) : "unknown";
+}
+
+// A column of money, where somebody gave the price of a GPU-hour: its head, or the cell of a cost.
+export function priced(answer, cell) {
+  return "price_per_gpu_hour" in answer ? [cell] : [];
+}

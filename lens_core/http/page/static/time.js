@@ -2,7 +2,7 @@
 
 import { get, workloadPath } from "./api.js";
 import { el, name, svg, table } from "./dom.js";
-import { ago, duration, moment, ranges, words } from "./format.js";
+import { ago, duration, moment, money, priced, ranges, words } from "./format.js";
 import { empty } from "./pieces.js";
 
 const WIDTH = 1000;
@@ -85,9 +85,10 @@ function buckets(run) {
       duration(seconds),
       `${((100 * seconds) / run.wall_seconds).toFixed(1)} %`,
       run.gpu_seconds ? (run.gpu_seconds[bucket] / 3600).toFixed(1) : "unknown",
+      ...priced(run, money(run.costs?.[bucket])),
       BUCKETS[bucket]?.[1] ?? "",
     ]);
-  return table("Where the time went", ["Bucket", "Time", "Share", "GPU-hours", "What it is"], rows);
+  return table("Where the time went", ["Bucket", "Time", "Share", "GPU-hours", ...priced(run, "Price"), "What it is"], rows);
 }
 
 function interruptions(run) {
@@ -98,8 +99,9 @@ function interruptions(run) {
     found.rank ?? "–",
     duration(found.seconds),
     found.gpu_hours === null ? "unknown" : found.gpu_hours.toFixed(2),
+    ...priced(run, money(found.cost)),
   ]);
-  return table("Interruptions", ["Interruption", "Node", "Rank", "Cost", "GPU-hours"], rows);
+  return table("Interruptions", ["Interruption", "Node", "Rank", "Cost", "GPU-hours", ...priced(run, "Price")], rows);
 }
 
 function findingsOf({ runs }) {

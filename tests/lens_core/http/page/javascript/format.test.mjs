@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { number, ranges } from "./format.js";
+import { money, number, priced, ranges } from "./format.js";
 
 test("three digits never become a thousand of a unit", () => {
   assert.equal(number(999999.5), "1 M");
@@ -19,4 +19,10 @@ test("ranks are joined", () => {
   assert.equal(ranges([3, 1, 2, 2, 9]), "1–3, 9");
   assert.equal(ranges(["3", "1", "2", "10", "pid 7"]), "1–3, 10, pid 7");
   assert.equal(ranges([]), "");
+});
+
+test("money is told where somebody gave a price", () => {
+  assert.deepEqual([1234.5, 0, null, undefined].map(money), ["1,234.50", "0.00", "unknown", "unknown"]);
+  assert.deepEqual(priced({ price_per_gpu_hour: 2.5 }, "Price"), ["Price"]);
+  assert.deepEqual(priced({}, "Price"), []);
 });
