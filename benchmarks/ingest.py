@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -80,7 +80,7 @@ def logs_bodies(workload: str, points: int, per_step: int, per_body: int = POINT
     return bodies
 
 
-def post_all(url: str, path: str, bodies: Sequence[bytes]) -> list[float]:
+def post_all(url: str, path: str, bodies: Iterable[bytes]) -> list[float]:
     """Post bodies from several clients, each on one connection; the seconds of every request."""
     address = urlsplit(url)
     latencies: list[float] = []
