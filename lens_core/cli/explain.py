@@ -162,5 +162,5 @@ def _nearest(engine: LineEngine, answer: dict[str, Any], text: str) -> str:
         return f"{shows}no step because {reason}: {plain(text.strip())}"
     near = nearest(engine, text)
     if near is None:
-        return f"{shows}no word of any known format: {plain(text.strip())}"
+        return f"{shows}like no known format: {plain(text.strip())}"
     return f"{shows}nearest {near.format}: {near.reason}: {plain(text.strip())}"

@@ -59,7 +59,8 @@ def lens(tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[str],
     """A daemon with a few workloads, for tests that only look."""
     dsn = new_database("browser")
     # Nothing of what is filled in goes on: after a minute all of it would be stalled.
-    config = f'sinks:\n  store: {{type: postgresql, dsn: "{dsn}"}}\nanalyzers: {{stalls: false, goodput: {{price_per_gpu_hour: 2.5}}}}\n'
+    config = f'sinks:\n  store: {{type: postgresql, dsn: "{dsn}"}}\n'
+    config += "analyzers: {stalls: false, goodput: {price_per_gpu_hour: 2.5}}\n"
     daemon = RunningLens(tmp_path_factory.mktemp("browser") / "lens", config).start()
     fill(daemon)
     yield daemon

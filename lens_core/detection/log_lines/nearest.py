@@ -8,6 +8,8 @@ from .compiled import NO_HEAD, CompiledFormat
 from .engine import LineEngine
 from .text import strip_colours
 
+_LEAST_SHARE = 0.5
+
 
 class Near(NamedTuple):
     """A format that a line almost is in; `share` of the words that it needs are there."""
@@ -19,14 +21,18 @@ class Near(NamedTuple):
 
 
 def nearest(engine: LineEngine, text: str) -> Near | None:
-    """The nearest format of a line that is no step; None when it has no word of any."""
+    """The nearest format of a line that is no step; None when it has less than half of the words of each.
+
+    One letter alone is none: the T and Z of a time are words, too.
+    """
     text = strip_colours(text)
     words = engine.words_of(text)
     best: tuple[float, bool, int, str] = (0.0, False, 0, "")
     found: Near | None = None
     for fmt in engine.formats:
         there = fmt.words & words
-        if not there or (share := len(there) / len(fmt.words)) < best[0]:
+        share = len(there) / max(1, len(fmt.words))
+        if share < max(_LEAST_SHARE, best[0]) or max(map(len, there)) < 2:
             continue
         missing = sorted(word.decode() for word in fmt.words - words)
         reason = f"without the word{'s' * (len(missing) > 1)} {', '.join(missing)}" if missing else _why(fmt, text)

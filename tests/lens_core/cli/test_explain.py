@@ -70,6 +70,10 @@ def test_people_see_what_was_missing() -> None:
     assert "1 steps, 0 events, 2 other lines" in result.stderr
 
 
+def test_one_letter_of_a_time_makes_no_format_the_nearest() -> None:
+    assert "like no known format" in run("2026-03-01T08:00:00.000000Z loading data\n").stdout
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
