@@ -45,7 +45,7 @@ class Buckets(NamedTuple):
 
 
 _NO_NUMBERS, _NO_VALUES = np.empty(0, np.int64), np.empty(0)
-_NONE = Buckets(*[_NO_NUMBERS] * 6, *[_NO_VALUES] * 5)
+_NONE = Buckets._make([*[_NO_NUMBERS] * 6, *[_NO_VALUES] * 5])
 
 
 class Points(NamedTuple):
@@ -178,7 +178,7 @@ class CurveBuckets:
             before = self._found.numbers
             number = before[-1] + 1 if before.size else 0
             ended = points._replace(numbers=np.full_like(points.numbers, number))
-            self._found = _merge_rows(_joined([self._found, ended]))
+            self._found = _merge_rows(_stack_rows([self._found, ended]))
         return self._found
 
     def figures(self) -> dict[str, Any]:
@@ -262,7 +262,7 @@ class CurveBuckets:
 
     def _gather(self, points: Buckets) -> None:
         """Add rows to the buckets; where these get too many, two of them become one, as often as it takes."""
-        every = _joined([self._found, points])
+        every = _stack_rows([self._found, points])
         numbers = every.numbers
         while np.count_nonzero(_differs_from_before(numbers)) > self._most - 1:
             self._size *= 2
@@ -288,7 +288,7 @@ def _differs_from_before(numbers: Integers) -> npt.NDArray[np.bool_]:
     return np.append(numbers.size > 0, numbers[1:] != numbers[:-1])[: numbers.size]
 
 
-def _joined(parts: Sequence[Buckets]) -> Buckets:
+def _stack_rows(parts: Sequence[Buckets]) -> Buckets:
     """The rows of all parts, one after the other."""
     filled = [part for part in parts if part.numbers.size]
     if not filled:
