@@ -31,8 +31,20 @@ export function workloadPath(uid, rest = "") {
   return `workloads/${encodeURIComponent(uid)}${rest}`;
 }
 
+const ahead = new Map(); // url → answer
+
+// Ask now what a view asks for as soon as its modules are there.
+export function askAhead(path) {
+  const answer = request(apiUrl(path));
+  answer.catch(() => {}); // told to whoever asks
+  ahead.set(apiUrl(path), answer);
+}
+
 export async function get(path, parameters = {}, options = {}) {
-  const response = await request(apiUrl(path, parameters), options);
+  const url = apiUrl(path, parameters);
+  const known = ahead.get(url);
+  ahead.delete(url);
+  const response = await (known ?? request(url, options));
   return response.json();
 }
 
