@@ -81,7 +81,7 @@ function buckets(run) {
     .filter(([, seconds]) => seconds > 0)
     .sort((one, other) => other[1] - one[1])
     .map(([bucket, seconds]) => [
-      [svg("svg", { width: 10, height: 10, "aria-hidden": "true" }, svg("rect", { width: 10, height: 10, fill: BUCKETS[bucket]?.[0] ?? "gray" })), " ", bucket],
+      el("span", {}, svg("svg", { width: 10, height: 10, "aria-hidden": "true" }, svg("rect", { width: 10, height: 10, fill: BUCKETS[bucket]?.[0] ?? "gray" })), " ", bucket),
       duration(seconds),
       `${((100 * seconds) / run.wall_seconds).toFixed(1)} %`,
       run.gpu_seconds ? (run.gpu_seconds[bucket] / 3600).toFixed(1) : "unknown",
