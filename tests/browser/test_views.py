@@ -452,6 +452,21 @@ def test_the_rank_that_holds_the_others_up_is_red(lens: RunningLens, browse: Bro
         watched.shot(f"ranks-{metric}")
 
 
+def test_any_metric_is_a_map_of_ranks_whose_slowest_is_first(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=llama-70b&tab=ranks", "canvas.ranks")
+        label = page.locator("canvas.ranks").get_attribute("aria-label") or ""
+        assert label.startswith("tokens_per_gpu by rank and iteration; from the top: ranks 0, 1, 2")
+        assert page.locator("canvas.ranks").evaluate("canvas => canvas.height") == 128
+        watched.shot("rank-map")
+        page.locator("canvas.ranks").hover(position={"x": 5, "y": 1})
+        page.wait_for_selector("text=rank 0, iteration 0: 4,000")
+        page.select_option("select[aria-label=Metric]", "loss")
+        page.wait_for_selector("canvas[aria-label^=loss]")
+        assert "rankmetric=loss" in page.url
+        watched.open(page.url.removeprefix(watched.home).replace("llama-70b", "gpt-small"), "#panel .empty")
+
+
 def test_the_fleet_shows_where_the_time_of_all_jobs_went(browse: Browse) -> None:
     with browse() as watched:
         page = watched.open("/#/time?since=90d", "main h1")

@@ -40,7 +40,7 @@ export class Machines {
   }
 
   // What was measured by now. lossName: the metric that is shown above, or null.
-  async show(lossName) {
+  async show({ lossName }) {
     const { signal, uid } = this;
     this.lossName = lossName;
     const [start, end] = this.range ?? ["", ""];
@@ -77,7 +77,7 @@ export class Machines {
 
   zoom(range) {
     this.range = range?.map(Math.round) ?? null;
-    this.show(this.lossName).catch(this.say);
+    this.show(this).catch(this.say);
   }
 
   end() {
