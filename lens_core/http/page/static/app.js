@@ -95,6 +95,12 @@ function keys(event) {
   }
 }
 
+// What most views ask for first.
+function askFirst({ path, query }) {
+  if (path === "/workload" && query.getAll("uid").length === 1) askAhead(workloadPath(query.get("uid"), "/metrics/available"));
+  if (path === "/" && !query.size) askAhead("overview", { limit: 50 });
+}
+
 async function login() {
   const button = document.getElementById("logout");
   button.hidden = !(await whoAmI()).login;
@@ -118,8 +124,7 @@ watchConnection((connected) => {
 });
 window.addEventListener("hashchange", route);
 window.addEventListener("pagehide", disconnect);
-const { path, query } = read();
-if (path === "/workload" && query.getAll("uid").length === 1) askAhead(workloadPath(query.get("uid"), "/metrics/available"));
+askFirst(read());
 route();
 connect();
 login().catch(say);
