@@ -563,6 +563,22 @@ def test_a_failed_job_shows_its_last_lines_and_its_machines(browse: Browse) -> N
         plot.hover()
         assert "gpu-7 gpu 1" in page.locator(".machine .readout").nth(1).inner_text()
         watched.shot("machines")
+        shown = "() => document.querySelectorAll('.machine .plot')[1].chart.picture.range"
+        whole = page.evaluate(shown)
+        box = plot.locator(".u-over").bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 20)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 20, steps=3)
+        page.mouse.up()
+        watched.until(f"location.hash.includes('mfrom=') && ({shown})()[0] > {whole[0]}")
+        zoomed = page.evaluate("[new URLSearchParams(location.hash).get('mfrom'), location.href]")
+        page.goto("about:blank")
+        page.goto(zoomed[1])
+        page.wait_for_selector(".machine .u-over")
+        assert page.evaluate(shown)[0] >= int(zoomed[0])
+        page.keyboard.press("r")
+        watched.until(f"!location.hash.includes('mfrom=') && ({shown})()[0] <= {whole[0]}")
         assert not page.locator(".evidence details").first.get_attribute("open"), "it stays folded"
         page.goto("about:blank")
         watched.open("/#/workload?uid=gpt-small&tab=machines", "#panel .empty")

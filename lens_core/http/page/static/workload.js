@@ -22,6 +22,7 @@ const MOST = 20;
 const HEAD_EVERY_MS = 3000;
 const OTHERS = { runs, events, why, diagnosis, time: whereTimeWent };
 const PANELS = { ranks: Ranks, machines: Machines };
+const PANEL_KEYS = ["rankmetric", "mfrom", "mto"]; // of the address
 const TABS = { charts: "Charts", runs: "Runs", ranks: "Ranks", machines: "Host and GPU", time: "Time", events: "Events", why: "Why this framework?", diagnosis: "Diagnosis" };
 
 export async function showWorkload(root, query, { say, signal }) {
@@ -66,7 +67,8 @@ class Workload {
     this.isOne = uids.length === 1;
     this.tab = query.get("tab") ?? "charts";
     this.runs = tableState(query);
-    this.parameters = { ...this.runs, rankmetric: query.get("rankmetric") ?? "" };
+    this.parameters = { ...this.runs };
+    for (const key of PANEL_KEYS) this.parameters[key] = query.get(key) ?? "";
     this.each = []; // what fetch() found of every workload
     this.names = null;
     this.head = el("div", { class: "head" });
