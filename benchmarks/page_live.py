@@ -133,9 +133,9 @@ def _share_of_main_thread(page: Page, session: CDPSession) -> float:
 
 
 def _heap_growth(page: Page, session: CDPSession, minutes: float) -> float:
-    """kB of live objects: the most in the second half of the time beyond the most in the first.
+    """kB of live objects: the least in the second half of the time beyond the least in the first.
 
-    The charts themselves grow and are asked for anew in turn, so that single moments say little.
+    The charts themselves grow, by megabytes, until they are asked for anew: only what is left then is a leak.
     """
     found = []
     for _ in range(_HEAP_SAMPLES):
@@ -143,4 +143,4 @@ def _heap_growth(page: Page, session: CDPSession, minutes: float) -> float:
         session.send("HeapProfiler.collectGarbage")
         found.append(_metrics(session)["JSHeapUsedSize"] / 1000)
     half = _HEAP_SAMPLES // 2
-    return max(found[half:]) - max(found[:half])
+    return min(found[half:]) - min(found[:half])

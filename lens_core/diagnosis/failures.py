@@ -66,9 +66,7 @@ _RULES = {
     Cause.DISK_FULL: _Rule(_RELAUNCH, _RELAUNCH, "the node's disk is full"),
     Cause.MISTAKE: _Rule(_STOP, _STOP, "the program cannot start like this; another attempt ends the same way"),
     Cause.USER_EXCEPTION: _Rule(_RESTART, _STOP, "the training's own code raised an exception"),
-    Cause.DEVICE_MEMORY: _Rule(
-        _RESTART, _STOP, "the device's memory was not enough; a smaller batch would be", patience=1
-    ),
+    Cause.DEVICE_MEMORY: _Rule(_RESTART, _STOP, "the device's memory was not enough; use a smaller batch", patience=1),
     Cause.HOST_MEMORY: _Rule(_RELAUNCH, _STOP, "the machine's memory was not enough", patience=2),
     Cause.COLLECTIVE_TIMEOUT: _Rule(_RESTART, _RELAUNCH, "ranks waited for each other until the timeout", patience=2),
     Cause.DEVICE_FAULT: _Rule(_RESTART, _RELAUNCH, "a kernel failed on the device", patience=2),

@@ -51,7 +51,7 @@ from .status import StatusRoutes
 PREFIXES = (PREFIX, "/v1")
 COMPRESS_FROM_BYTES = 1024
 _EVENT_STREAMS = ("/stream", "/tap", "/changes")
-COMPRESSION_LEVEL = 4  # the event loop waits meanwhile: fast rather than small
+COMPRESSION_LEVEL = 1  # the event loop waits meanwhile: fast rather than small
 
 
 def build_app(state: ApiState) -> Starlette:

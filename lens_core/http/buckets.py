@@ -8,6 +8,7 @@ are averaged first. A value that is not finite makes no step.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -41,6 +42,10 @@ class Buckets(NamedTuple):
     highest: Doubles
     lasts: Doubles
     smoothed: Doubles
+
+
+_NO_NUMBERS, _NO_VALUES = np.empty(0, np.int64), np.empty(0)
+_NONE = Buckets._make([*[_NO_NUMBERS] * 6, *[_NO_VALUES] * 5])
 
 
 class Points(NamedTuple):
@@ -107,7 +112,7 @@ class CurveBuckets:
         self._most = max(_FEWEST, most)
         self._size = 1
         self._seen = 0
-        self._found = _merge_rows([])
+        self._found = _NONE
         self._held: tuple[Integers, Integers, Doubles] | None = None
         self._end: Buckets | None = None
         self._values: list[Doubles] = []
@@ -172,7 +177,8 @@ class CurveBuckets:
             points, self._end = self._end, None
             before = self._found.numbers
             number = before[-1] + 1 if before.size else 0
-            self._found = _merge_rows([self._found, points._replace(numbers=np.full_like(points.numbers, number))])
+            ended = points._replace(numbers=np.full_like(points.numbers, number))
+            self._found = _merge_rows(_stack_rows([self._found, ended]))
         return self._found
 
     def figures(self) -> dict[str, Any]:
@@ -203,7 +209,7 @@ class CurveBuckets:
             iterations, times, values = iterations[is_late], times[is_late], values[is_late]
             is_finite, smoothed = is_finite[is_late], smoothed[is_late]
         if not values.size:
-            return _merge_rows([])
+            return _NONE
         self._keep_finite(values if is_finite.all() else values[is_finite])
         # First the places at which steps begin, of these those of buckets: without a column of all points.
         first_of_step = np.flatnonzero(_differs_from_before(iterations))
@@ -255,13 +261,13 @@ class CurveBuckets:
             self._values.clear()
 
     def _gather(self, points: Buckets) -> None:
-        """Add rows to the buckets; where these get too many, two of them become one."""
-        found = _merge_rows([self._found, points])
-        while found.numbers.size > self._most - 1:
+        """Add rows to the buckets; where these get too many, two of them become one, as often as it takes."""
+        every = _stack_rows([self._found, points])
+        numbers = every.numbers
+        while np.count_nonzero(_differs_from_before(numbers)) > self._most - 1:
             self._size *= 2
-            halved = np.where(found.numbers == 0, 0, 1 + (found.numbers - 1) // 2)
-            found = _merge_rows([found._replace(numbers=halved)])
-        self._found = found
+            numbers = np.where(numbers == 0, 0, 1 + (numbers - 1) // 2)
+        self._found = _merge_rows(every._replace(numbers=numbers))
 
     def _smooth(self, iterations: Integers, values: Doubles, is_finite: npt.NDArray[np.bool_]) -> Doubles:
         smoothed = np.full(values.size, np.nan)
@@ -282,13 +288,16 @@ def _differs_from_before(numbers: Integers) -> npt.NDArray[np.bool_]:
     return np.append(numbers.size > 0, numbers[1:] != numbers[:-1])[: numbers.size]
 
 
-def _merge_rows(parts: list[Buckets]) -> Buckets:
-    """One row for each bucket; rows of one bucket stand together, in the order of their points."""
+def _stack_rows(parts: Sequence[Buckets]) -> Buckets:
+    """The rows of all parts, one after the other."""
     filled = [part for part in parts if part.numbers.size]
     if not filled:
-        none, no_values = np.empty(0, np.int64), np.empty(0)
-        return Buckets(none, none, none, none, none, none, no_values, no_values, no_values, no_values, no_values)
-    every = filled[0] if len(filled) == 1 else Buckets._make(map(np.concatenate, zip(*filled, strict=True)))
+        return _NONE
+    return filled[0] if len(filled) == 1 else Buckets._make(map(np.concatenate, zip(*filled, strict=True)))
+
+
+def _merge_rows(every: Buckets) -> Buckets:
+    """One row for each bucket; rows of one bucket stand together, in the order of their points."""
     starts = np.flatnonzero(_differs_from_before(every.numbers))
     if starts.size == every.numbers.size:
         return every

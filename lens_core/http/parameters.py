@@ -14,7 +14,7 @@ from ..model.queries import Aggregate, PointField, PointQuery, percentile_of
 from ..plugin_api.store import Store
 from .curve_options import CurveOptions
 
-Format = Literal["json", "csv", "arrow"]
+Format = Literal["json", "columns", "csv", "arrow"]
 MOST_POINTS = 1_000_000
 # As seconds the years 1973 to 5138, as milliseconds a few weeks of 1970 to 1973, when nobody trained.
 _LIKE_SECONDS = (10**8, 10**11)
@@ -214,7 +214,7 @@ def answer_format(request: Request) -> Format:
     for known in get_args(Format):
         if text == known:
             return known  # type: ignore[no-any-return] # get_args has lost the types
-    raise BadRequest(f"format must be json, csv or arrow, not {text[:50]!r}")
+    raise BadRequest(f"format must be json, columns, csv or arrow, not {text[:50]!r}")
 
 
 def point_query(request: Request) -> PointQuery:
@@ -288,5 +288,5 @@ def ensure_answerable(store: Store, query: PointQuery, format_: str, columns: Se
     """Refuse what a store does not know, and what a format has no column for. Raises BadRequest."""
     if unknown := sorted(query.options - store.point_options):
         raise BadRequest(f"the store {store.name!r} does not know {', '.join(unknown)}; leave it out")
-    if (extra := [*columns, *query.extra_columns]) and format_ not in ("json", "csv"):
-        raise BadRequest(f"format {format_} has no columns for {', '.join(extra)}; take json or csv")
+    if (extra := [*columns, *query.extra_columns]) and format_ == "arrow":
+        raise BadRequest(f"format arrow has no columns for {', '.join(extra)}; take json or csv")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -36,28 +36,57 @@ def json_value(value: float) -> float | None:
 
 
 async def stream_json(
-    head: dict[str, Any], pieces: AsyncIterator[PointColumns], tail: Callable[[], Mapping[str, Any]] | None = None
+    head: dict[str, Any],
+    pieces: AsyncIterator[PointColumns],
+    tail: Callable[[], Mapping[str, Any]] | None = None,
+    *,
+    in_columns: bool = False,
 ) -> AsyncIterator[bytes]:
-    """The answer in pieces: total_count (of all pages), next_cursor and `tail` come last, when they are known."""
-    yield _encoder.encode(head)[:-1] + b',"data":['
-    written = 0
+    """The answer in pieces: total_count (of all pages), next_cursor and `tail` come last, when they are known.
+
+    `in_columns`: a list for each field of the points of a curve, in the place of an object for each point.
+    """
+    yield _encoder.encode(head)[:-1] + (b',"curves":[' if in_columns else b',"data":[')
+    count, written = 0, False
     total: int | None = None
     next_cursor = ""
     async for piece in pieces:
         next_cursor = piece.next_cursor or next_cursor
         total = piece.total_count
-        points = piece.points()
-        for low in range(0, len(points), _AT_ONCE):
-            few = points[low : low + _AT_ONCE]
-            encoded = _with_extras(few, piece.extras, low) if piece.extras else encode_points(few)
-            yield (b"," if written or low else b"") + encoded
-        written += len(points)
-    yield b'],"total_count":%d' % (written if total is None else total)
+        for encoded in _encoded_columns(piece) if in_columns else _encoded_points(piece):
+            yield b"," + encoded if written else encoded
+            written = True
+        count += len(piece)
+    yield b'],"total_count":%d' % (count if total is None else total)
     if next_cursor:
         yield b',"next_cursor":' + _encoder.encode(next_cursor)
     for name, value in tail().items() if tail else ():
         yield b',"%s":' % name.encode() + _encoder.encode(value)
     yield b"}"
+
+
+def _encoded_points(piece: PointColumns) -> Iterator[bytes]:
+    points = piece.points()
+    for low in range(0, len(points), _AT_ONCE):
+        few = points[low : low + _AT_ONCE]
+        yield _with_extras(few, piece.extras, low) if piece.extras else encode_points(few)
+
+
+def _encoded_columns(piece: PointColumns) -> Iterator[bytes]:
+    if not len(piece):
+        return
+    values = piece.values.tolist()
+    special = [None if value - value == 0 else special_name(value) for value in values]
+    yield _encoder.encode(
+        {
+            **{name: getattr(piece, name) for name in ("metric_name", "data_source", "run_id", "attempt")},
+            "iteration": piece.iterations.tolist(),
+            "timestamp": piece.timestamps.tolist(),
+            "value": values,  # what is no number is null
+            **({"special": special} if any(special) else {}),
+            **{name: [*column] for name, column in piece.extras.items()},
+        }
+    )
 
 
 def _with_extras(points: Sequence[MetricPoint], extras: Mapping[str, Sequence[Any]], first: int) -> bytes:

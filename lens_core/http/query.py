@@ -169,7 +169,7 @@ class QueryRoutes:
         options, wanted = curve_options(request, query), answer_format(request)
         over_ranks = CurvesOverRanks()
         if self._is_elsewhere(request) or options.is_plain:
-            if query.max_points is not None and wanted == "json":
+            if query.max_points is not None and wanted in ("json", "columns"):
                 query = with_summaries(query, query.max_points)
             found = as_columns(_nothing()) if self._is_elsewhere(request) else points(query)
             return await self._answer_points(query, wanted, over_ranks.noted(found), more, (), over_ranks.described)
@@ -201,7 +201,7 @@ class QueryRoutes:
         # The first piece is fetched before the status is sent, so that a failing store is a 503 and not a torn 200.
         pieces = _chained(await anext(found, None), found)
         headers = {}
-        if query.limit is not None and wanted != "json":
+        if query.limit is not None and wanted in ("csv", "arrow"):
             # A page is small enough to be looked at whole, and only a header can say where the next one begins.
             collected = [piece async for piece in pieces]
             headers = _page_headers(collected[-1]) if collected else {}
@@ -210,7 +210,7 @@ class QueryRoutes:
             return StreamingResponse(stream_csv(pieces, columns), media_type=CSV, headers=headers)
         if wanted == "arrow":
             return StreamingResponse(stream_arrow(pieces), media_type=ARROW, headers=headers)
-        body = stream_json(_head(query, more), pieces, tail)
+        body = stream_json(_head(query, more), pieces, tail, in_columns=wanted == "columns")
         return StreamingResponse(body, media_type=JSON, headers=headers)
 
     async def workloads(self, request: Request) -> Response:

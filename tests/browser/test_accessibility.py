@@ -12,6 +12,7 @@ VIEWS = {
     "events": ("/#/workload?uid=llama-70b&tab=events", "#panel table"),
     "failed": ("/#/workload?uid=vit-broken", ".evidence pre"),
     "machines": ("/#/workload?uid=vit-broken&tab=machines", ".machine"),
+    "ranks": ("/#/workload?uid=llama-70b&tab=ranks", "canvas.ranks"),
     "why": ("/#/workload?uid=llama-70b&tab=why", ".verdict"),
     "diagnosis": ("/#/workload?uid=stuck&tab=diagnosis", "#panel .verdict"),
     "compare": ("/#/workload?uid=llama-70b&uid=gpt-small&tab=compare", "#panel table"),

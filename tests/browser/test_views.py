@@ -437,7 +437,9 @@ def test_a_job_shows_where_its_time_went(browse: Browse) -> None:
 
 
 @pytest.mark.parametrize(("metric", "slow"), [("forward_time", 200.0), ("backward_time", 3.0)])
-def test_the_rank_that_holds_the_others_up_is_red(lens: RunningLens, browse: Browse, metric: str, slow: float) -> None:
+def test_the_rank_that_holds_the_others_up_is_orange(
+    lens: RunningLens, browse: Browse, metric: str, slow: float
+) -> None:
     """Example: its own work takes twice as long, or it is the one that does not wait."""
     uid = f"slow-{metric}"
     send_slow_rank(lens, uid, metric, slow)
@@ -448,9 +450,24 @@ def test_the_rank_that_holds_the_others_up_is_red(lens: RunningLens, browse: Bro
             "cells => cells.map((cell) => [cell.querySelector('title').textContent, cell.getAttribute('fill')])"
         )
         assert len(cells) >= 4 * 5
-        red = {title.split(":")[0] for title, fill in cells if fill.startswith("hsl(0 ")}
-        assert red == {"rank 2"}
+        orange = {title.split(":")[0] for title, fill in cells if fill == "rgb(213 94 0)"}
+        assert orange == {"rank 2"}
         watched.shot(f"ranks-{metric}")
+
+
+def test_any_metric_is_a_map_of_ranks_whose_slowest_is_first(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=llama-70b&tab=ranks", "canvas.ranks")
+        label = page.locator("canvas.ranks").get_attribute("aria-label") or ""
+        assert label.startswith("tokens_per_gpu by rank and iteration; from the top: ranks 0, 1, 2")
+        assert page.locator("canvas.ranks").evaluate("canvas => canvas.height") == 128
+        watched.shot("rank-map")
+        page.locator("canvas.ranks").hover(position={"x": 5, "y": 1})
+        page.wait_for_selector("text=rank 0, iteration 0: 4,000")
+        page.select_option("select[aria-label=Metric]", "loss")
+        page.wait_for_selector("canvas[aria-label^=loss]")
+        assert "rankmetric=loss" in page.url
+        watched.open(page.url.removeprefix(watched.home).replace("llama-70b", "gpt-small"), "#panel .empty")
 
 
 def test_the_fleet_shows_where_the_time_of_all_jobs_went(browse: Browse) -> None:
@@ -549,6 +566,22 @@ def test_a_failed_job_shows_its_last_lines_and_its_machines(browse: Browse) -> N
         plot.hover()
         assert "gpu-7 gpu 1" in page.locator(".machine .readout").nth(1).inner_text()
         watched.shot("machines")
+        shown = "() => document.querySelectorAll('.machine .plot')[1].chart.picture.range"
+        whole = page.evaluate(shown)
+        box = plot.locator(".u-over").bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 20)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 20, steps=3)
+        page.mouse.up()
+        watched.until(f"location.hash.includes('mfrom=') && ({shown})()[0] > {whole[0]}")
+        zoomed = page.evaluate("[new URLSearchParams(location.hash).get('mfrom'), location.href]")
+        page.goto("about:blank")
+        page.goto(zoomed[1])
+        page.wait_for_selector(".machine .u-over")
+        assert page.evaluate(shown)[0] >= int(zoomed[0])
+        page.keyboard.press("r")
+        watched.until(f"!location.hash.includes('mfrom=') && ({shown})()[0] <= {whole[0]}")
         assert not page.locator(".evidence details").first.get_attribute("open"), "it stays folded"
         page.goto("about:blank")
         watched.open("/#/workload?uid=gpt-small&tab=machines", "#panel .empty")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -125,13 +126,26 @@ def assets() -> Assets:
     return Assets()
 
 
-def _links_to(names: Iterable[str]) -> str:
-    """The page's head names every style and module. Its own style comes last, which may change that of the charts."""
-    kinds = {".css": "stylesheet", ".js": "modulepreload"}
-    found = sorted(
-        (name for name in names if _suffix(name) in kinds), key=lambda name: (_suffix(name), name == "style.css")
-    )
-    return "\n".join(f'<link rel="{kinds[_suffix(name)]}" href="page/{_PLACE}/{name}">' for name in found)
+def _links_to(contents: Mapping[str, bytes]) -> str:
+    """The page's head names every style and module. Its own style comes last, which may change that of the charts.
+
+    The modules that every view needs come before those of single views, which the browser fetches behind all else.
+    """
+    styles = sorted((name for name in contents if _suffix(name) == ".css"), key=lambda name: name == "style.css")
+    needed = _imported_by("app.js", contents, r'\bfrom "\./([^"]+)"')
+    every = _imported_by("app.js", contents, r'\b(?:from |import\()"\./([^"]+)"')
+    others = [name for name in every if name not in needed]
+    kinds = [('"stylesheet"', styles), ('"modulepreload"', needed), ('"modulepreload" fetchpriority="low"', others)]
+    return "\n".join(f'<link rel={kind} href="page/{_PLACE}/{name}">' for kind, names in kinds for name in names)
+
+
+def _imported_by(name: str, contents: Mapping[str, bytes], pattern: str) -> list[str]:
+    """A module and all that it imports, those that it names first before those that they import."""
+    found = [name]
+    for module in found:
+        imported = re.findall(pattern, contents[module].decode())
+        found += [one for one in dict.fromkeys(imported) if one not in found]
+    return found
 
 
 def _version(contents: dict[str, bytes]) -> str:

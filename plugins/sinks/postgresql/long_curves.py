@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 
@@ -18,6 +18,7 @@ from .streams import Part, Stream
 # A bucket is made of at least so many parts: each of its ends may be off by most of a part.
 _FEWEST_PARTS = 2
 _BLOCKS_AT_ONCE = 1024
+_NOTHING = (0, None)
 _CURVE = attrgetter("run_id", "attempt", "data_source")
 
 
@@ -53,15 +54,19 @@ async def long_curve(reader: PointReader, metric: str, name: str, stream: Stream
     """
     plan = reader.plan(0, stream)
     inner = [part.last_step for part in plan if part.block is not None and reader.window.holds(part.block)]
-    first, last = await _ends(reader, metric, stream, inner)
+    is_begun = False
     for low in range(0, len(plan), _BLOCKS_AT_ONCE):
         few = plan[low : low + _BLOCKS_AT_ONCE]
-        among = [step for step in inner if first < step < last and few[0].last_step <= step <= few[-1].last_step]
-        known = await _packed_parts(reader, metric, stream, among)
+        known = await _packed_parts(reader, metric, stream, [step for step in inner if _is_among(step, few)])
+        if known and not is_begun:
+            del known[min(known)]
+            is_begun = True
+        if known and not await _has_any(reader, metric, stream, [step for step in inner if step > few[-1].last_step]):
+            del known[max(known)]
 
-        def kind_of(part: Part, known: dict[int, tuple[int, bytes]] = known) -> tuple[bool, bool]:
+        def kind_of(part: Part, known: Mapping[int, tuple[int, bytes | None]] = known) -> tuple[bool, bool]:
             is_block = part.block is not None  # rows of one that is outdated have its last step
-            return is_block, is_block and part.last_step in known
+            return is_block, is_block and known.get(part.last_step, _NOTHING)[1] is not None
 
         for (_, is_known), group in groupby(few, kind_of):
             found = list(group)
@@ -74,24 +79,27 @@ async def long_curve(reader: PointReader, metric: str, name: str, stream: Stream
                     yield answer_columns(name, stream, series.iterations, series.times, series.values)
 
 
-async def _ends(reader: PointReader, metric: str, stream: Stream, steps: Sequence[int]) -> tuple[int, int]:
-    """The last steps of the first and the last of these blocks that have the metric; nothing is between none."""
+def _is_among(step: int, parts: Sequence[Part]) -> bool:
+    return parts[0].last_step <= step <= parts[-1].last_step
+
+
+async def _has_any(reader: PointReader, metric: str, stream: Stream, steps: Sequence[int]) -> bool:
+    """Whether any of these blocks, by their last steps, has the metric."""
+    if not steps:
+        return False
     cursor = await reader.connection.execute(
-        "select min(last_step), max(last_step) from lens_column"
-        " where stream_id = %s and metric = %s and last_step = any(%s)",
+        "select from lens_column where stream_id = %s and metric = %s and last_step = any(%s) limit 1",
         [stream.id, metric, list(steps)],
     )
-    ((first, last),) = await cursor.fetchall()
-    return (0, 0) if first is None else (int(first), int(last))
+    return cursor.rowcount > 0
 
 
 async def _packed_parts(
     reader: PointReader, metric: str, stream: Stream, steps: Sequence[int]
-) -> dict[int, tuple[int, bytes]]:
-    """The number of points and the parts of those of these blocks that keep parts, by their last step."""
+) -> dict[int, tuple[int, bytes | None]]:
+    """The number of points of those of these blocks that have the metric, and their parts if any are kept."""
     cursor = await reader.connection.execute(
-        "select last_step, points, parts from lens_column"
-        " where stream_id = %s and metric = %s and last_step = any(%s) and parts is not null",
+        "select last_step, points, parts from lens_column where stream_id = %s and metric = %s and last_step = any(%s)",
         [stream.id, metric, list(steps)],
         binary=True,
     )

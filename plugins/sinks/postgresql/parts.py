@@ -52,7 +52,7 @@ def pack_parts(iterations: Integers, times: Integers, values: Doubles) -> bytes 
 def part_columns(name: str, stream: Stream, packed: Sequence[bytes], points: Sequence[int]) -> PointColumns:
     """The parts of blocks as columns, each block with its number of points: means, and beside them what is known."""
     found: Parts = np.frombuffer(b"".join(packed), _PART)
-    counts = np.concatenate([_counts(count) for count in points])
+    counts = _counts(points)
     finite = found["finite"].astype(np.int64)
     extras: dict[str, array[Any]] = {name: array("d", found[field].tobytes()) for name, field in _EXTRAS.items()}
     whole = {"steps": counts, "count": counts, "not_finite": counts - finite}
@@ -63,8 +63,10 @@ def part_columns(name: str, stream: Stream, packed: Sequence[bytes], points: Seq
 _EXTRAS = {"min": "lowest", "max": "highest", "last": "last"}
 
 
-def _counts(points: int) -> Integers:
-    """Return the number of points of each part of a block."""
-    found = np.full(-(-points // PART_POINTS), PART_POINTS, np.int64)
-    found[-1] -= found.size * PART_POINTS - points
+def _counts(points: Sequence[int]) -> Integers:
+    """Return the number of points of each part of blocks with so many points."""
+    sizes = np.array(points, np.int64)
+    ends = np.cumsum(-(-sizes // PART_POINTS))
+    found = np.full(ends[-1], PART_POINTS, np.int64)
+    found[ends - 1] -= -sizes % PART_POINTS
     return found

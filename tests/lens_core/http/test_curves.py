@@ -60,6 +60,32 @@ async def test_values_that_are_no_numbers_are_counted_and_named(asked: QueryApp)
     assert answer["series"][0]["not_finite"] == 3
 
 
+def points_of(curve: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each point of a curve in columns as an object."""
+    columns = {name: column for name, column in curve.items() if isinstance(column, list)}
+    same = {name: value for name, value in curve.items() if name not in columns}
+    return [{**same, **dict(zip(columns, row, strict=True))} for row in zip(*columns.values(), strict=True)]
+
+
+async def test_columns_are_the_points_of_objects(asked: QueryApp) -> None:
+    values = [1.5, math.nan, -math.inf, 4.0]
+    runs = {"one": values, "two": values[:1]}
+    for run, logged in runs.items():
+        rows = [row(step, run_id=run, values={"loss": value, "lr": 0.1}) for step, value in enumerate(logged)]
+        await asked.spool.deliver(*rows)
+    ways: list[dict[str, Any]] = [{}, {"limit": 3}, {"max_points": 3}, {"buckets": 9, "smooth": 0.5}, {"metrics": "no"}]
+    ways += [{"buckets": 3, "group_by": "rank"}, {"fields": "rank,tags"}, {"metrics": "loss", "aggregate": "mean,p50"}]
+    for way in ways:
+        interval = {"interval": "2it"} if "aggregate" in way else {}
+        objects, columns = [await asked.json(DATA, **way, **interval, format=name) for name in ("json", "columns")]
+        found = [point for curve in columns.pop("curves") for point in points_of(curve)]
+        for point in found:
+            if point.get("special", "") is None:
+                del point["special"]
+        assert found == objects.pop("data"), way
+        assert columns == objects
+
+
 async def test_ranks_are_one_curve_or_one_each(asked: QueryApp) -> None:
     for rank in (0, 1, 11):
         origin = replace(ORIGIN, rank=rank)

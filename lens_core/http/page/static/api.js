@@ -31,8 +31,23 @@ export function workloadPath(uid, rest = "") {
   return `workloads/${encodeURIComponent(uid)}${rest}`;
 }
 
+const AHEAD_MS = 5000;
+const ahead = new Map(); // url → answer
+
+// Ask now what a view asks for as soon as its modules are there.
+export function askAhead(path, parameters = {}) {
+  const url = apiUrl(path, parameters);
+  const answer = request(url);
+  answer.catch(() => {}); // told to whoever asks
+  ahead.set(url, answer);
+  setTimeout(() => ahead.delete(url), AHEAD_MS); // of a view that was left before it could ask
+}
+
 export async function get(path, parameters = {}, options = {}) {
-  const response = await request(apiUrl(path, parameters), options);
+  const url = apiUrl(path, parameters);
+  const known = ahead.get(url);
+  ahead.delete(url);
+  const response = await (known ?? request(url, options));
   return response.json();
 }
 

@@ -1,15 +1,16 @@
 // The frame of the page: which view, errors in words, the connection, light and dark, keys.
 
-import { ApiError, lastAnswered, send, whoAmI } from "./api.js";
+import { ApiError, askAhead, lastAnswered, send, whoAmI, workloadPath } from "./api.js";
 import { clockTime } from "./format.js";
-import { showFleet } from "./fleet.js";
-import { showHealth } from "./health.js";
-import { showList } from "./list.js";
 import { connect, disconnect, lastHeard, watchConnection } from "./live.js";
 import { keep, kept, read } from "./state.js";
-import { showWorkload } from "./workload.js";
 
-const VIEWS = { "/": ["list", showList], "/workload": ["list", showWorkload], "/time": ["time", showFleet], "/health": ["health", showHealth] };
+// A view's modules come when it is opened; the page has them fetched beforehand, behind those that every view needs.
+const list = async (...asked) => (await import("./list.js")).showList(...asked);
+const workload = async (...asked) => (await import("./workload.js")).showWorkload(...asked);
+const time = async (...asked) => (await import("./fleet.js")).showFleet(...asked);
+const health = async (...asked) => (await import("./health.js")).showHealth(...asked);
+const VIEWS = { "/": ["list", list], "/workload": ["list", workload], "/time": ["time", time], "/health": ["health", health] };
 const main = document.getElementById("main");
 const problem = document.getElementById("problem");
 const RETRY_MS = 3000;
@@ -94,6 +95,12 @@ function keys(event) {
   }
 }
 
+// What most views ask for first.
+function askFirst({ path, query }) {
+  if (path === "/workload" && query.getAll("uid").length === 1) askAhead(workloadPath(query.get("uid"), "/metrics/available"));
+  if (path === "/" && !query.size) askAhead("overview", { limit: 50 });
+}
+
 async function login() {
   const button = document.getElementById("logout");
   button.hidden = !(await whoAmI()).login;
@@ -117,6 +124,7 @@ watchConnection((connected) => {
 });
 window.addEventListener("hashchange", route);
 window.addEventListener("pagehide", disconnect);
-connect();
+askFirst(read());
 route();
+connect();
 login().catch(say);

@@ -176,7 +176,7 @@ export class Chart {
     clipped(u, (pen) => {
       for (const { type, x } of this.picture.marks) draw(pen, ...lookOf(type), x, u.bbox.top + u.bbox.height - size);
       for (const { x } of this.picture.specials) draw(pen, "x", ALARM, x, u.bbox.top + size);
-    });
+    }, size);
   }
 
   select(u) {
@@ -255,11 +255,12 @@ function shapeOf({ series, log, logX }) {
   return JSON.stringify([curves, log, logX]);
 }
 
-function clipped(u, draw) {
+// beside: by how much more than the chart's width.
+function clipped(u, draw, beside = 0) {
   const { left, top, width, height } = u.bbox;
   u.ctx.save();
   u.ctx.beginPath();
-  u.ctx.rect(left, top, width, height);
+  u.ctx.rect(left - beside, top, width + 2 * beside, height);
   u.ctx.clip();
   u.ctx.setLineDash([]);
   draw(u.ctx);

@@ -20,13 +20,17 @@ export const COLUMNS = [
     key: "seen", head: "Last seen", sort: "seen", right: true,
     paint: (line, found, skew) => {
       const at = lastLogged(line, found);
-      return [el("time", { title: moment(at), "data-seen": at }, ago(at, Date.now() + skew))];
+      return at === null ? [el("span", { class: "quiet" }, "…")] : [el("time", { title: moment(at), "data-seen": at }, ago(at, Date.now() + skew))];
     },
   },
 ];
 
-// When the job itself was heard of; reports about it, such as stacks, do not count.
-export const lastLogged = (line, found) => found?.verdict?.last_logged || line.last_seen;
+// When the job itself was heard of; reports about it, such as stacks, do not count. Null while that is not known: of a
+// job that is in trouble the newest record is such a report.
+export function lastLogged(line, found) {
+  if (!found && ["failed", "stalled"].includes(line.state)) return null;
+  return found?.verdict?.last_logged || line.last_seen;
+}
 
 const USUAL = COLUMNS.filter((column) => !column.extra).map((column) => column.key);
 

@@ -2,7 +2,7 @@
 
 import { leftOf, xTicks, yTicks } from "./axes.js";
 import { svg } from "./dom.js";
-import { metricOf } from "./lines.js";
+import { drawn, metricOf } from "./lines.js";
 import { ALARM, ALARM_SOFT, isOutline, lookOf, symbolPath } from "./marks.js";
 import { isDark, shade, STROKES } from "./palette.js";
 
@@ -101,8 +101,8 @@ function curves(line, frame) {
   const dots = line.isFew || line.isScattered ? line.y.map((value, place) => (value === null ? null : svg("circle", { cx: frame.x(line.x[place]), cy: frame.y(value), r: 2, fill: look.colour }))) : [];
   return [
     line.high ? svg("path", { d: bandOf(line, frame), fill: look.colour, "fill-opacity": 0.27 }) : null,
-    line.faint ? svg("path", { d: path(line.faint), ...stroke, "stroke-opacity": 0.35 }) : null,
-    line.isScattered ? null : svg("path", { d: path(line.y), ...stroke, "stroke-width": 1.8, "stroke-dasharray": STROKES[look.dash].join(" ") || null }),
+    line.faint ? svg("path", { d: path(drawn(line, "faint")), ...stroke, "stroke-opacity": 0.35 }) : null,
+    line.isScattered ? null : svg("path", { d: path(drawn(line, "y")), ...stroke, "stroke-width": 1.8, "stroke-dasharray": STROKES[look.dash].join(" ") || null }),
     dots,
   ];
 }

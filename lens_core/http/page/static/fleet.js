@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { el, name, svg, table } from "./dom.js";
-import { duration, money, priced, words } from "./format.js";
+import { count, duration, money, priced, words } from "./format.js";
 import { empty } from "./pieces.js";
 import { note } from "./state.js";
 import { BUCKETS } from "./time.js";
@@ -37,7 +37,7 @@ function paint(found, by) {
   const share = found.goodput === null ? "–" : `${(100 * found.goodput).toFixed(1)} %`;
   const gpu = found.gpu_seconds ? `${Math.round(sum(found.gpu_seconds) / 3600).toLocaleString()} GPU-hours` : duration(found.wall_seconds);
   return [
-    el("p", { class: "sentence" }, `${share} of ${gpu} of ${found.jobs} ${found.jobs === 1 ? "job" : "jobs"} made progress.${rest(found)}`),
+    el("p", { class: "sentence" }, `${share} of ${gpu} of ${count(found.jobs)} ${found.jobs === 1 ? "job" : "jobs"} made progress.${rest(found)}`),
     whole(found),
     interruptionTable(found, "By cause", "Cause", found.interruptions, words),
     interruptionTable(found, "By node", "Node", found.nodes, (node) => (node ? name(node, 60) : "unknown")),
@@ -67,7 +67,7 @@ function rest({ costs }) {
 
 function interruptionTable(found, caption, head, groups, shown) {
   if (!groups.length) return null;
-  const rows = groups.map((group) => [shown(group.name), String(group.interruptions), String(group.jobs), duration(group.seconds), group.gpu_hours === null ? "unknown" : group.gpu_hours.toFixed(1), ...priced(found, money(group.cost))]);
+  const rows = groups.map((group) => [shown(group.name), count(group.interruptions), count(group.jobs), duration(group.seconds), group.gpu_hours === null ? "unknown" : group.gpu_hours.toFixed(1), ...priced(found, money(group.cost))]);
   return el("section", {}, el("h2", {}, caption), table(caption, [head, "Interruptions", "Jobs", "Cost", "GPU-hours", ...priced(found, "Price")], rows));
 }
 
@@ -82,7 +82,7 @@ function riskTable(found) {
 function groupTable(groups, by) {
   const rows = groups.map((group) => {
     const worst = Object.entries(group.buckets).filter(([bucket, seconds]) => bucket !== "productive" && seconds > 0).sort((one, other) => other[1] - one[1])[0];
-    return [group.name ? name(group.name, 60) : "unknown", String(group.jobs), duration(group.wall_seconds), group.goodput === null ? "–" : `${(100 * group.goodput).toFixed(1)} %`, worst ? `${worst[0]}: ${duration(worst[1])}` : "–"];
+    return [group.name ? name(group.name, 60) : "unknown", count(group.jobs), duration(group.wall_seconds), group.goodput === null ? "–" : `${(100 * group.goodput).toFixed(1)} %`, worst ? `${worst[0]}: ${duration(worst[1])}` : "–"];
   });
   return el("section", {}, el("h2", {}, `By ${by}`), table(`By ${by}`, ["Jobs called", "Jobs", "Time", "Goodput", "Most of the rest"], rows));
 }

@@ -6,13 +6,14 @@ export function number(value) {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
   if (value === 0) return "0";
   if (Number.isInteger(value) && Math.abs(value) < 1e6) return value.toLocaleString("en-US");
-  const size = Math.abs(Number(value.toPrecision(3))); // 999,999.5 is a million in three digits
-  if (size >= 1e15 || size < 1e-4) return value.toExponential(2);
+  const rounded = Number(value.toPrecision(4)); // 999,999.5 is a million in four digits
+  const size = Math.abs(rounded);
+  if (size >= 1e15 || size < 1e-4) return value.toExponential(2).replace(/\.?0*e\+?/, "e");
   if (size >= 1e4) {
     const [unit, letter] = size >= 1e12 ? [1e12, "T"] : size >= 1e9 ? [1e9, "G"] : size >= 1e6 ? [1e6, "M"] : [1e3, "k"];
-    return `${trim((Number(value.toPrecision(3)) / unit).toPrecision(3))} ${letter}`;
+    return `${trim((rounded / unit).toPrecision(4))} ${letter}`;
   }
-  return trim(value.toPrecision(4));
+  return size >= 1000 ? rounded.toLocaleString("en-US") : trim(value.toPrecision(4));
 }
 
 // A decimal number without the zeros at its end.

@@ -7,13 +7,15 @@ const COUNTS = /^((current|target)_iteration|(total_)?epochs?|step(s_per|_in)_ep
 
 export const tells = (metric) => !COUNTS.test(metric);
 
+const NATURAL = new Intl.Collator("en", { numeric: true }); // layer2 before layer10
+
 export function inOrder(metrics) {
   const rank = (metric) => {
     if (!tells(metric)) return FIRST.length + 1;
     const place = FIRST.findIndex((pattern) => pattern.test(metric.toLowerCase()));
     return place < 0 ? FIRST.length : place;
   };
-  return [...metrics].sort((a, b) => rank(a) - rank(b) || a.localeCompare(b));
+  return [...metrics].sort((a, b) => rank(a) - rank(b) || NATURAL.compare(a, b));
 }
 
 export function latest(series) {

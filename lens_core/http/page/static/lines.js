@@ -3,6 +3,8 @@
 import { LARGEST } from "./axes.js";
 import { count, momentInYear, number } from "./format.js";
 
+// From so many iterations in one point on, one of a single iteration beside it would be a stroke, up or down.
+const MANY = 8;
 // So many bands on top of each other can be told apart.
 const MOST_BANDS = 4;
 const FEW = 40;
@@ -85,7 +87,7 @@ function placed(points, where, isLog) {
 function curves(points, { log, smooth }, isBanded) {
   const scaled = (value) => (value !== null && ((log && value <= 0) || Math.abs(value) > LARGEST) ? null : value);
   const means = points.map((point) => scaled(point.y));
-  const found = { y: means, faint: null, low: null, high: null, isFew: points.length < FEW, hiddenY: 0, hiddenSize: 0 };
+  const found = { y: means, faint: null, low: null, high: null, ends: lonelyEnds(points), isFew: points.length < FEW, hiddenY: 0, hiddenSize: 0 };
   for (const { y, count: many } of points) {
     if (y !== null && Math.abs(y) > LARGEST) found.hiddenSize += many;
     else if (log && y !== null && y <= 0) found.hiddenY += many;
@@ -97,6 +99,13 @@ function curves(points, { log, smooth }, isBanded) {
   found.high = points.map((point) => scaled(point.high));
   found.low = points.map((point, place) => (found.high[place] === null ? null : scaled(point.low) ?? Math.min(least, point.high)));
   return found;
+}
+
+// The places of the first and the last point, where each is a single iteration beside means of many.
+function lonelyEnds(points) {
+  const last = points.length - 1;
+  const beside = [[0, 1], [last, last - 1]].filter(([end, next]) => points[end]?.steps === 1 && points[next]?.steps >= MANY);
+  return beside.map(([end]) => end);
 }
 
 // Where a value is no number: [{x, text, colour}].
@@ -152,7 +161,7 @@ export function leftOutText(choices) {
 // `undefined`, which does not interrupt it.
 export function aligned(lines) {
   const series = lines.flatMap((line) => ["low", "high", "faint", "y"].filter((role) => line[role]).map((role) => ({ line, role })));
-  if (lines.length === 1) return { series, columns: [lines[0].x, ...series.map(({ line, role }) => line[role])] };
+  if (lines.length === 1) return { series, columns: [lines[0].x, ...series.map(({ line, role }) => drawn(line, role))] };
   const most = new Map(); // x → how often a line has it
   for (const { x } of lines) {
     for (let place = 0, again = 0; place < x.length; place += 1) {
@@ -164,10 +173,17 @@ export function aligned(lines) {
   const rows = new Map(lines.map((line) => [line, rowsOf(line.x, xs)]));
   const columns = series.map(({ line, role }) => {
     const column = Array(xs.length).fill(undefined);
-    rows.get(line).forEach((row, place) => (column[row] = line[role][place]));
+    const values = drawn(line, role);
+    rows.get(line).forEach((row, place) => (column[row] = values[place]));
     return column;
   });
   return { series, columns: [xs, ...columns] };
+}
+
+// A curve without its lonely ends, which the band has, and the cursor.
+export function drawn(line, role) {
+  const isOfMeans = role === (line.faint ? "faint" : "y");
+  return isOfMeans && line.ends.length ? line[role].map((value, place) => (line.ends.includes(place) ? null : value)) : line[role];
 }
 
 function rowsOf(x, xs) {

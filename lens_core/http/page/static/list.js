@@ -135,8 +135,8 @@ class List {
     this.total = page.total_count;
     this.groups = new Map((page.groups ?? []).map((group) => [JSON.stringify(group.value), group]));
     this.paint();
-    await this.look();
-    this.triage.show(await get("triage", { search: this.search }, { signal: this.signal }));
+    const counted = get("triage", { search: this.search }, { signal: this.signal }).then((counts) => this.triage.show(counts));
+    await Promise.all([counted, this.look()]);
   }
 
   async look() {

@@ -27,10 +27,12 @@ const OPTIONS = { axis: "time", log: false, logX: false, smooth: 0, outliers: tr
 const LOOKS = { placeAll: () => {}, of: (one) => one.look };
 
 export class Machines {
-  constructor(place, { uid, signal, say }) {
-    Object.assign(this, { place, uid, signal, say });
+  // changed(parameters): the address notes them
+  constructor(place, { uid, signal, say, query, changed }) {
+    Object.assign(this, { place, uid, signal, say, changed });
     this.figures = new Map(); // title → Figure
-    this.range = null; // of a zoom, in ms
+    const range = [query.get("mfrom"), query.get("mto")].map(Number);
+    this.range = range[0] > 0 && range[0] < range[1] ? range : null; // of a zoom, in ms
     this.about = el("p", { class: "quiet" });
     this.grid = el("div", { class: "machines" });
     this.onTheme = () => this.figures.forEach((figure) => figure.restyle());
@@ -40,7 +42,7 @@ export class Machines {
   }
 
   // What was measured by now. lossName: the metric that is shown above, or null.
-  async show(lossName) {
+  async show({ lossName }) {
     const { signal, uid } = this;
     this.lossName = lossName;
     const [start, end] = this.range ?? ["", ""];
@@ -77,7 +79,9 @@ export class Machines {
 
   zoom(range) {
     this.range = range?.map(Math.round) ?? null;
-    this.show(this.lossName).catch(this.say);
+    const [mfrom, mto] = this.range ?? ["", ""];
+    this.changed({ mfrom, mto });
+    this.show(this).catch(this.say);
   }
 
   end() {

@@ -18,7 +18,9 @@ export function stateBadge(line) {
 // What the newest event that tells how a job is doing says.
 export function reason(line) {
   if (!line.event) return "";
-  return `${words(line.event)}${line.event_iteration === null ? "" : ` at ${line.event_iteration.toLocaleString("en-US")}`}`;
+  const text = words(line.event);
+  const place = line.event_iteration === null ? "" : ` at iteration ${line.event_iteration.toLocaleString("en-US")}`;
+  return `${text[0].toUpperCase()}${text.slice(1)}${place}`;
 }
 
 // With the first cause below it where somebody must look.

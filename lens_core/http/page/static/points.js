@@ -121,10 +121,10 @@ export class Points {
     const buckets = Math.max(FEWEST_BUCKETS, Math.min(MOST_BUCKETS, Math.floor(BUCKETS_OF_ALL / this.curves)));
     await Promise.all(
       this.uids.map(async (uid) => {
-        const asked = { metrics: names, buckets, smooth: weight || "", percentiles: this.percentiles ? "" : "false", ...more };
-        const { data, series, echoes } = await get(workloadPath(uid, "/metrics/data"), asked, { signal: this.signal });
+        const asked = { metrics: names, buckets, smooth: weight || "", percentiles: this.percentiles ? "" : "false", format: "columns", ...more };
+        const { curves, series, echoes } = await get(workloadPath(uid, "/metrics/data"), asked, { signal: this.signal });
         for (const one of echoes ?? []) this.leftOut.set(JSON.stringify([uid, one]), one);
-        for (const point of data) this.add(found, uid, point);
+        for (const curve of curves) found.get(curve.metric_name)?.set(keyOf(uid, curve), read(uid, curve));
         for (const figures of series) {
           const one = found.get(figures.metric_name)?.get(keyOf(uid, figures));
           if (one) one.figures = figures;
@@ -132,31 +132,6 @@ export class Points {
       }),
     );
     return found;
-  }
-
-  add(found, uid, point) {
-    const series = found.get(point.metric_name);
-    if (!series) return;
-    const key = keyOf(uid, point);
-    let one = series.get(key);
-    if (!one) {
-      one = { key, uid, source: point.data_source, run: point.run_id, attempt: point.attempt, points: [], figures: {} };
-      series.set(key, one);
-    }
-    one.points.push({
-      x: point.iteration,
-      t: point.timestamp,
-      attempt: point.attempt,
-      y: point.value,
-      low: point.min,
-      high: point.max,
-      last: point.last,
-      steps: point.steps,
-      count: point.count,
-      bad: point.not_finite,
-      s: point.smoothed ?? null,
-      special: specialOf(point),
-    });
   }
 
   // What was logged since the last points that are known; gives the metrics that have grown. Runs, ranks and sources
@@ -214,10 +189,25 @@ export class Points {
 
 const keyOf = (uid, one) => [uid, one.data_source, one.run_id, one.attempt].join("\u0001");
 
-function specialOf(point) {
-  if (!point.not_finite) return null;
-  return point.count === 1 ? point.special : `${point.not_finite} of ${point.count} values are not finite`;
+// A curve of an answer, whose points come in columns.
+function read(uid, curve) {
+  const { data_source: source, run_id: run, attempt, min, max, last, steps, count, not_finite: bad, smoothed } = curve;
+  const points = curve.iteration.map((x, place) => ({
+    x,
+    t: curve.timestamp[place],
+    attempt,
+    y: curve.value[place],
+    low: min[place],
+    high: max[place],
+    steps: steps[place],
+    count: count[place],
+    s: smoothed?.[place] ?? null,
+    special: bad[place] ? specialOf(count[place], bad[place], last[place]) : null,
+  }));
+  return { key: keyOf(uid, curve), uid, source, run, attempt, points, figures: {} };
 }
+
+const specialOf = (count, bad, last) => (count === 1 ? last : `${bad} of ${count} values are not finite`);
 
 // The average of a series: its own where every point is one value, the server's where that has this weight. Gives
 // whether it is known.

@@ -81,7 +81,7 @@ function buckets(run) {
     .filter(([, seconds]) => seconds > 0)
     .sort((one, other) => other[1] - one[1])
     .map(([bucket, seconds]) => [
-      [svg("svg", { width: 10, height: 10, "aria-hidden": "true" }, svg("rect", { width: 10, height: 10, fill: BUCKETS[bucket]?.[0] ?? "gray" })), " ", bucket],
+      el("span", {}, svg("svg", { width: 10, height: 10, "aria-hidden": "true" }, svg("rect", { width: 10, height: 10, fill: BUCKETS[bucket]?.[0] ?? "gray" })), " ", bucket),
       duration(seconds),
       `${((100 * seconds) / run.wall_seconds).toFixed(1)} %`,
       run.gpu_seconds ? (run.gpu_seconds[bucket] / 3600).toFixed(1) : "unknown",
@@ -136,6 +136,12 @@ function inWords(verdict) {
   return texts[verdict.kind] ?? verdict.kind;
 }
 
+// From blue to orange (Okabe and Ito), which nobody takes for each other.
+function between(share) {
+  const ends = [[86, 180, 233], [213, 94, 0]];
+  return `rgb(${ends[0].map((part, place) => Math.round(part + share * (ends[1][place] - part))).join(" ")})`;
+}
+
 // Rank by time: how much longer than the median each rank takes; in collectives the slow one waits least.
 function heatMap(windows, role) {
   const ranks = [...new Set(windows.flatMap((window) => Object.keys(window[role] ?? {})))].map(Number).sort((one, other) => one - other);
@@ -148,11 +154,11 @@ function heatMap(windows, role) {
       const away = role === "waiting" ? 1 - value / median : value / median - 1;
       const over = Math.max(0, Math.min(1, away / 0.5));
       const title = svg("title", {}, `rank ${rank}: ${(value / median).toFixed(3)} of the median`);
-      return svg("rect", { x: column * 60, y: ranks.indexOf(Number(rank)) * size, width: 58, height: Math.max(1, size - 1), fill: `hsl(${Math.round(140 - 140 * over)} 60% 50%)` }, title);
+      return svg("rect", { x: column * 60, y: ranks.indexOf(Number(rank)) * size, width: 58, height: Math.max(1, size - 1), fill: between(over) }, title);
     });
   });
   const what = { compute: "Own work", waiting: "Waiting in collectives", data: "Waiting for data" }[role];
-  const order = `${what} against the median of all ranks: ranks ${ranks[0]} to ${ranks[ranks.length - 1]} from top to bottom, 50 logged steps a column, the newest on the right; red is what holds the others up.`;
+  const order = `${what} against the median of all ranks: ranks ${ranks[0]} to ${ranks[ranks.length - 1]} from top to bottom, 50 logged steps a column, the newest on the right; orange is what holds the others up.`;
   const map = svg("svg", { class: "heat", width: windows.length * 60, height: ranks.length * size, role: "img", "aria-label": `Times of ${ranks.length} ranks (${role})` }, cells);
   return el("figure", {}, el("figcaption", { class: "quiet" }, order), map);
 }

@@ -12,6 +12,7 @@ import { listen } from "./live.js";
 import { Machines } from "./machine.js";
 import { empty } from "./pieces.js";
 import { placed } from "./placing.js";
+import { Ranks } from "./ranks.js";
 import { runTable, tableState } from "./runtable.js";
 import { note } from "./state.js";
 import { events, runs, why } from "./tabs.js";
@@ -20,7 +21,9 @@ import { whereTimeWent } from "./time.js";
 const MOST = 20;
 const HEAD_EVERY_MS = 3000;
 const OTHERS = { runs, events, why, diagnosis, time: whereTimeWent };
-const TABS = { charts: "Charts", runs: "Runs", machines: "Host and GPU", time: "Time", events: "Events", why: "Why this framework?", diagnosis: "Diagnosis" };
+const PANELS = { ranks: Ranks, machines: Machines };
+const PANEL_KEYS = ["rankmetric", "mfrom", "mto"]; // of the address
+const TABS = { charts: "Charts", runs: "Runs", ranks: "Ranks", machines: "Host and GPU", time: "Time", events: "Events", why: "Why this framework?", diagnosis: "Diagnosis" };
 
 export async function showWorkload(root, query, { say, signal }) {
   const all = [...new Set(query.getAll("uid"))];
@@ -65,6 +68,7 @@ class Workload {
     this.tab = query.get("tab") ?? "charts";
     this.runs = tableState(query);
     this.parameters = { ...this.runs };
+    for (const key of PANEL_KEYS) this.parameters[key] = query.get(key) ?? "";
     this.each = []; // what fetch() found of every workload
     this.names = null;
     this.head = el("div", { class: "head" });
@@ -169,7 +173,7 @@ class Workload {
 
   async open(tab) {
     this.end();
-    this.grid = this.machines = null;
+    this.grid = this.panel = null;
     this.tab = tab;
     this.paintTabs();
     this.note({});
@@ -181,17 +185,18 @@ class Workload {
       place.before(this.below);
       await this.fill(this.below);
     }
-    if (tab !== "machines" && !(tab in OTHERS)) return;
+    if (!(tab in PANELS) && !(tab in OTHERS)) return;
     await this.ready;
     if (!place.isConnected) return;
     if (tab in OTHERS) await this.fill(place);
-    else await this.showMachines(place);
+    else await this.showPanel(place);
   }
 
-  async showMachines(place) {
-    const { uid, signal, say } = this;
-    this.machines ??= new Machines(place, { uid, signal, say });
-    await this.machines.show(this.each[0].glance.loss_name);
+  async showPanel(place) {
+    const { uid, signal, say, query, metrics } = this;
+    this.panel ??= new PANELS[this.tab](place, { uid, signal, say, query, changed: (parameters) => this.note(parameters) });
+    const [{ glance, detail }] = this.each;
+    await this.panel.show({ lossName: glance.loss_name, runs: detail.runs, metrics });
   }
 
   async fill(place) {
@@ -210,7 +215,7 @@ class Workload {
   // A tab without charts, or the tables beside them, as they are now: what somebody has unfolded or is writing stays.
   async refill(isWanted = false) {
     const { tab } = this;
-    if (this.machines) return this.showMachines();
+    if (this.panel) return this.showPanel();
     const old = tab === "compare" ? this.below : this.place.firstElementChild;
     if (!isWanted && document.activeElement?.matches("input[type=search]") && old?.contains(document.activeElement)) return; // somebody writes
     const fresh = el("div");
@@ -288,7 +293,7 @@ class Workload {
 
   end() {
     this.grid?.end();
-    this.machines?.end();
+    this.panel?.end();
   }
 }
 

@@ -56,11 +56,24 @@ async def test_the_chart_library_comes_with_the_installation(app: IngestApp) -> 
         assert plain.content.endswith(b"export default uPlot;\n")
 
 
+def test_the_page_names_every_module_once_and_those_of_every_view_first() -> None:
+    links = re.findall(
+        r'<link rel="modulepreload"(.*?) href="page/\w+/([^"]+)">', assets().named("index.html").plain.decode()
+    )
+    names = [name for _, name in links]
+    assert sorted(names) == sorted(path.name for path in STATIC.glob("*.js"))
+    needed = [name for more, name in links if not more]
+    assert needed == names[: len(needed)]
+    for name in needed:  # what they import is needed, too
+        assert set(re.findall(r'from "\./([^"]+)"', (STATIC / name).read_text())) <= set(needed)
+    assert {"list.js", "workload.js", "uplot.js"}.isdisjoint(needed)
+
+
 def test_the_page_is_light() -> None:
     weight = assets().size_bytes()
     assert weight < 120_000  # with the chart library
     plain = sum(path.stat().st_size for path in STATIC.iterdir())
-    assert plain < 300_000
+    assert plain < 320_000
     html = assets().named("index.html")
     assert gzip.decompress(html.compressed) == html.plain
 

@@ -149,7 +149,7 @@ def test_parts_hold_every_point_once(size: int) -> None:
     packed = parts.pack_parts(places, places * 1_000_000, values)
     assert packed is not None
     found = np.frombuffer(packed, parts._PART)
-    counts = parts._counts(size)
+    counts = parts._counts([size])
     assert (counts.sum(), counts.size) == (size, found.size)
     assert found["finite"].sum() == np.isfinite(values).sum()
     assert (found["mean"] * found["finite"]).sum() == pytest.approx(np.nansum(values))

@@ -3,8 +3,9 @@ import test from "node:test";
 
 import { money, number, priced, ranges } from "./format.js";
 
-test("three digits never become a thousand of a unit", () => {
-  assert.equal(number(999999.5), "1 M");
+test("numbers have four digits, which never become a thousand of a unit", () => {
+  const found = [999999.5, 123458.1, 4063.5, 4063, 999.95, 1e15, 5.99e-18, 1e-5, -12345678].map(number);
+  assert.deepEqual(found, ["1 M", "123.5 k", "4,064", "4,063", "1,000", "1e15", "5.99e-18", "1e-5", "-12.35 M"]);
   for (const value of [999999.5, 9.9999e8, 999.9999e9, 9.98e14, 12345.6]) {
     const [amount] = number(value).split(" ");
     assert.ok(Math.abs(Number(amount)) < 1000, number(value));

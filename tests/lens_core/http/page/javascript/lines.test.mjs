@@ -32,6 +32,22 @@ test("buckets are a line with a band, and the axis reaches to its ends", () => {
   assert.deepEqual([smoothed.y, smoothed.faint], [[2, 2.1, 2.2], [2, 2.5, 3]]);
 });
 
+test("a single iteration beside means of many is no stroke at the end of a line", () => {
+  const many = { steps: 8, count: 8, low: 0, high: 9 };
+  const points = [point(0, 9), point(8, 2, many), point(16, 3, many), point(17, 0)];
+  points.forEach((one) => (one.s = 2));
+  const drawn = (more) => {
+    const { series: curves, columns } = aligned(draw([series(points)], more));
+    return Object.fromEntries(curves.map(({ role }, place) => [role, columns[place + 1]]));
+  };
+  assert.deepEqual(drawn().y, [null, 2, 3, null]);
+  assert.deepEqual(drawn().high, [9, 9, 9, 0]);
+  assert.deepEqual([drawn({ smooth: 0.5 }).faint, drawn({ smooth: 0.5 }).y], [[null, 2, 3, null], [2, 2, 2, 2]]);
+  assert.deepEqual(draw([series(points)])[0].y, [9, 2, 3, 0]); // which the cursor tells
+  const few = points.map((one) => ({ ...one, steps: 1 }));
+  assert.deepEqual(aligned(draw([series(few)])).columns[1 + 2], [9, 2, 3, 0]);
+});
+
 test("log scales show what they can and say what they cannot", () => {
   const points = [point(0, 1), point(1, 0), point(9, 5, { low: -1, high: 9, count: 8 }), point(10, 0.1)];
   const lines = draw([series(points)], { log: true, logX: true });
@@ -137,7 +153,7 @@ test("what an answer leaves out is said", () => {
 test("values whose axis could not be calculated are counted, and hide no other", () => {
   const lines = draw([series([point(0, 1.7e308), point(1, -1.7e308), point(2, 3)])]);
   assert.deepEqual(lines[0].y, [null, null, 3]);
-  assert.match(hiddenText(lines), /^2 points beyond .2\.25e\+307 not shown$/);
+  assert.match(hiddenText(lines), /^2 points beyond .2\.25e307 not shown$/);
   assert.ok(heights(lines, options).every(Number.isFinite));
   assert.equal(heights(draw([series([point(0, 1.7e308)])]), options), null);
 });

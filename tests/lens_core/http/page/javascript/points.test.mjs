@@ -12,14 +12,15 @@ function server() {
     const metrics = [...new Set(query.getAll("metrics"))];
     const answer = (figures = {}) => {
       const of = (metric) => ({ metric_name: metric, data_source: "wandb", run_id: "r", attempt: 1 });
-      const data = metrics.map((metric) => ({ ...of(metric), iteration: 1, timestamp: 1, value: 2, min: 2, max: 2, last: 2, steps: 1, count: 1, not_finite: 0 }));
-      resolve({ ok: true, json: async () => ({ data, series: metrics.map((metric) => ({ ...of(metric), ...figures })) }) });
+      const curves = metrics.map((metric) => ({ ...of(metric), ...COLUMNS }));
+      resolve({ ok: true, json: async () => ({ curves, series: metrics.map((metric) => ({ ...of(metric), ...figures })) }) });
     };
     asked.push({ metrics, query, answer, fail: () => reject(new Error("down")) });
   });
   return asked;
 }
 
+const COLUMNS = { iteration: [1, 2], timestamp: [1, 2], value: [2, null], min: [2, null], max: [2, null], last: [2, "NaN"], steps: [1, 1], count: [1, 1], not_finite: [0, 1] };
 const turn = () => new Promise((resolve) => setImmediate(() => setTimeout(resolve, 1)));
 const NAMES = Array.from({ length: 8 }, (_, place) => `m${place}`);
 
@@ -43,7 +44,8 @@ test("what is first on the screen is asked for first, and what follows when that
   assert.deepEqual(asked[3].metrics, ["late"]);
   asked[3].answer();
   await Promise.all([...loaded, late]);
-  assert.equal((await points.load("m7")).size, 1);
+  const [curve] = (await points.load("m7")).values();
+  assert.deepEqual(curve.points.map((point) => [point.x, point.y, point.special]), [[1, 2, null], [2, null, "NaN"]]);
   assert.equal(asked.length, 4);
 });
 

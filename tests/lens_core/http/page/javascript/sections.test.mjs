@@ -2,10 +2,15 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { optionsFrom, parametersOf } from "./address.js";
+import { inOrder } from "./gridtools.js";
 import { matcher, sectionsOf, wantedMetrics } from "./sections.js";
 
 const plain = () => optionsFrom(new URLSearchParams());
 const shown = (metrics, more = {}) => sectionsOf(metrics, { ...plain(), ...more });
+
+test("numbers in names are in their order", () => {
+  assert.deepEqual(inOrder(["m10", "m2", "layer10/norm", "layer9/norm", "loss"]), ["loss", "layer9/norm", "layer10/norm", "m2", "m10"]);
+});
 
 test("metrics whose names begin alike have a section, pinned ones the first", () => {
   const metrics = ["loss", "epoch", "train/acc", "train/loss", "layer00/norm", "layer01/norm", "alone/x"];
