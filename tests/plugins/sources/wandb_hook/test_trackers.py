@@ -185,6 +185,51 @@ def test_only_the_named_trackers(trackers_environment: Environment, receiver: Re
     assert "PRIMUS_LENS_TRACKERS names 'tracky'; known are accelerate, aim, " in line
 
 
+BESIDE = """
+    import os, trackio
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    def write(writer):
+        writer.add_event(Event(step=1, summary=Summary(value=[Summary.Value(tag="loss", simple_value=1.0)])))
+        writer.flush()
+
+    def wait_until_forgotten():  # as in a notebook that stays open
+        from lens_hook import runtime
+        while any(known.ended for known in runtime.get_runtime().sessions):
+            runtime.get_runtime().drain(10)
+            runtime.get_runtime().forget_ended()
+
+    for part in os.environ["PARTS"].split(","):
+        if part == "writer":
+            write(EventFileWriter("logs"))
+        elif part == "run":
+            run = trackio.init(project="p")
+            run.log({"loss": 1})
+        else:
+            run.finish()
+            wait_until_forgotten()
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ("run,writer,finish", ["trackio", "trackio"]),
+        ("writer,run,finish", ["trackio", "trackio"]),
+        ("run,writer,finish,run,writer,finish", ["trackio"] * 4),
+        ("run,finish,writer", ["trackio", "trackio", "tensorflow"]),
+        ("writer", ["tensorflow"]),
+    ],
+)
+def test_a_writer_beside_a_run_has_no_end_of_its_own(
+    trackers_environment: Environment, receiver: Receiver, tmp_path: Path, parts: str, told: list[str]
+) -> None:
+    trackers_environment.run(BESIDE, tmp_path, variables(receiver, PARTS=parts))
+    assert [event["details"]["source"] for event in receiver.records("event")] == told
+
+
 MLFLOW = """
     import mlflow
     mlflow.set_tracking_uri("sqlite:///mlflow.db")
