@@ -12,6 +12,7 @@ from pathlib import Path
 import cramjam
 import grpc
 import pytest
+from google.protobuf.message import Message
 from google.rpc.status_pb2 import Status
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,7 +49,7 @@ COMPRESSIONS: Mapping[str, Callable[[bytes], bytes]] = {
     "zstd": lambda body: bytes(cramjam.zstd.compress(body)),
 }
 JSON = "application/json"
-MESSAGES = {
+MESSAGES: Mapping[str, Message] = {
     "metrics": metrics(
         gauge("loss", point(1.5, NOW, step=7), point(0.5, NOW + 1, layer="a")), counter("tokens", point(7))
     ),
