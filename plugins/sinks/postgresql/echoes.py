@@ -56,6 +56,7 @@ class LeftOut(NamedTuple):
     told_by: Mapping[
         int, int
     ] = {}  # streams that tell of a training which another stream is answered for, and that one
+    ranks: frozenset[int] = frozenset()  # those of them that are ranks without a tracker, under the framework's names
 
     def holds(self, stream_id: int, metric: str) -> bool:
         """Whether a metric of a stream is left out."""
@@ -146,9 +147,10 @@ def choose(members: Iterable[Member]) -> LeftOut:
         SourceChoice(framework, chosen, tuple(sorted(choices[framework, chosen])))
         for framework, chosen in sorted(choices)
     ]
-    told_by.update(_tellers_of_ranks(alone, answered))
+    of_other_ranks = dict(_tellers_of_ranks(alone, answered))
+    told_by.update(of_other_ranks)
     of_ranks = any(member.rank >= 0 for member in known if member.id in metrics or member.id in streams)
-    return LeftOut(metrics, frozenset(streams), tuple(found), of_ranks, told_by)
+    return LeftOut(metrics, frozenset(streams), tuple(found), of_ranks, told_by, frozenset(of_other_ranks))
 
 
 def _tellers(cluster: Sequence[Member], chosen: str) -> Iterator[tuple[int, int]]:

@@ -84,6 +84,7 @@ async def test_ranks_without_a_tracker_are_no_runs_beside_that_of_the_tracker(as
                 await asked.spool.deliver(own if rank else told)
     found = (await asked.json("/runs", uid="workload-1"))["runs"]
     assert [(run["run_id"], run["rows"]) for run in found] == [("wandb-0", 3), ("wandb-1", 3)]
+    assert [run["last"] for run in found] == [{"train/loss": 1.0}] * 2
     for step in range(3):  # a training of its own, an hour before
         early: dict[str, Any] = {"event_time": 1.7e9 - 3600 + step, "session": "early"}
         await asked.spool.deliver(row(step, run_id="alone", data_source="transformers", values={"loss": 2.0}, **early))
