@@ -1,8 +1,9 @@
 """Data points of OTLP metrics per second through Lens beside rotel, a collector in Rust: same client, one core each.
 
-Bodies are those of Python's OpenTelemetry SDK, 1,000 points each: five gauges with 200 sets of four attributes, and a
-thousand gauges with one. Lens looks for the pod of every series, makes remote write of it, has it on the disk before it
-answers, and sends it on to a null sink; rotel answers and throws away what it got.
+Bodies are those of Python's OpenTelemetry SDK, 1,000 points each: five gauges with 200 sets of four attributes, a
+thousand gauges with one, and five counters with 200 sets, whose points have an exemplar each. Lens looks for the pod of
+every series, makes remote write of it, has it on the disk before it answers, and sends it on to a null sink; rotel
+answers and throws away what it got.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import msgspec
@@ -36,37 +38,59 @@ from benchmarks.remote_write import (
 
 GOAL = 150_000
 POINTS = 1000
-# Metrics and the attribute sets of each, in one request.
-SHAPES = {"5 metrics of 200 points": (5, 200), "1,000 metrics of one point": (1000, 1)}
+
+
+class Shape(NamedTuple):
+    """The metrics of one request and the attribute sets of each; gauges, or counters whose points have exemplars."""
+
+    metrics: int
+    sets: int
+    kind: str = "gauge"
+
+
+SHAPES = {
+    "5 metrics of 200 points": Shape(5, 200),
+    "1,000 metrics of one point": Shape(1000, 1),
+    "5 counters of 200 points with an exemplar each": Shape(5, 200, "counter"),
+}
 PACKAGES = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
 # Run by an environment of its own, so that the SDK need not be in that of Lens.
 MAKE_BODIES = """
 import sys, time
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry import context, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.resources import Resource
-folder, metrics, sets, bodies = sys.argv[1], *map(int, sys.argv[2:])
+folder, kind, metrics, sets, bodies = *sys.argv[1:3], *map(int, sys.argv[3:])
 reader = InMemoryMetricReader()
 resource = Resource.create({"service.name": "train", "k8s.pod.name": "job-worker-7", "k8s.namespace.name": "training"})
 meter = MeterProvider([reader], resource=resource).get_meter("benchmark", "1.0")
-gauges = [meter.create_gauge(f"gpu.metric.{number}", unit="By") for number in range(metrics)]
+create = {"gauge": meter.create_gauge, "counter": meter.create_counter}[kind]
+instruments = [create(f"gpu.metric.{number}", unit="By") for number in range(metrics)]
+span = trace.NonRecordingSpan(trace.SpanContext(2**127 + 7, 2**63 + 7, False, trace.TraceFlags(1)))
+if kind == "counter":  # what is recorded inside a sampled span gets exemplars
+    context.attach(trace.set_span_in_context(span))
 for body in range(bodies):
-    for gauge in gauges:
+    for instrument in instruments:
+        record = instrument.set if kind == "gauge" else instrument.add
         for one in range(sets):
-            gauge.set(body + one / 7, {"gpu": str(one % 8), "node": f"n{one // 8}", "model": "x-64gb", "kind": "hbm"})
+            record(body + one / 7, {"gpu": str(one % 8), "node": f"n{one // 8}", "model": "x-64gb", "kind": "hbm"})
     with open(f"{folder}/{body:04}", "wb") as file:
         file.write(encode_metrics(reader.get_metrics_data()).SerializeToString())
     time.sleep(0.002)
 """
 
 
-def make_bodies(folder: Path, shape: tuple[int, int], bodies: int) -> Path:
+def make_bodies(folder: Path, shape: Shape, bodies: int) -> Path:
     """A folder of requests as the SDK makes them, each with its own time."""
-    made = folder / "x".join(map(str, shape))
+    made = folder / f"{shape.kind}-{shape.metrics}x{shape.sets}"
     made.mkdir()
     python = peer_environment("otlp-sdk", PACKAGES) / "python"
-    subprocess.run([str(python), "-c", MAKE_BODIES, str(made), *map(str, shape), str(bodies)], check=True)
+    subprocess.run(
+        [str(python), "-c", MAKE_BODIES, str(made), shape.kind, str(shape.metrics), str(shape.sets), str(bodies)],
+        check=True,
+    )
     return made
 
 

@@ -176,7 +176,7 @@ class EvidenceRules:
             for item in detector.config_keys:
                 key, equals, value = item.partition("=")
                 wanted = key.split("+")
-                if all(config.get(name) is not None for name in wanted) and (not equals or config[key] == value):
+                if all(_is_set(config.get(name)) for name in wanted) and (not equals or config[key] == value):
                     yield _make_opinion(detector, 0.65, "wandb_config_key", {"key": item})
 
     def _torch_modules(self, modules: Mapping[str, Any]) -> Iterator[Opinion]:
@@ -212,6 +212,11 @@ def _spelled(name: Any) -> str:
         return ""
     plain = name.strip().lower().replace("-", "_").replace(" ", "_")[:100]
     return _ALIASES.get(plain, plain)
+
+
+def _is_set(value: Any) -> bool:
+    """Whether a setting says anything; trackers that keep texts alone have `None` and `False` as those."""
+    return value is not None and value is not False and str(value).lower() not in ("", "none", "null", "false")
 
 
 def _as_mapping(value: Any) -> Mapping[str, Any]:

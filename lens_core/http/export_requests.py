@@ -43,7 +43,7 @@ class ExportRequests:
             self._path(request.id).write_bytes(msgspec.json.encode(request))
         self._forget_old()
 
-    def all(self) -> list[ExportRequest]:
+    def known_requests(self) -> list[ExportRequest]:
         """Those of the last day."""
         self._forget_old()
         return list(self._known.values())

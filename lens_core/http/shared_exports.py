@@ -73,7 +73,7 @@ class SharedExports:
             for export in _exports_decoder.decode(body):
                 if export.state == "done" or export.id not in found:
                     found[export.id] = export
-        for one in self._requests().all():
+        for one in self._requests().known_requests():
             lost = Export(id=one.id, workload_uid=one.workload_uid, format=one.format, created=one.created)
             found.setdefault(one.id, lost)
         newest_first = sorted(found.values(), key=lambda export: (export.created, export.id), reverse=True)

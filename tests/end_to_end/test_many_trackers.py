@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lens_plugins.sinks.postgresql.copies import quantity_of
@@ -63,6 +64,56 @@ def test_a_trainer_with_five_reporters_is_answered_once(lens: RunningLens, tmp_p
     evidence = lens.get("/workloads/job/detection")["evidence"]
     trackers = {one["facts"]["tracker"]["tracker"] for one in evidence if "tracker" in one["facts"]}
     assert {"mlflow", "trackio", "clearml"} <= trackers
+
+
+RESUMED = (
+    textwrap.dedent(TRAINER)
+    .replace("max_steps=6", "max_steps=int(os.environ['STEPS'])")
+    .replace('save_strategy="no"', 'save_strategy="steps", save_steps=4')
+    + """
+import mlflow, wandb, clearml
+clearml.Task.set_offline(True)
+mlflow.set_tracking_uri("sqlite:///mlflow.db")
+made = trainer(["wandb", "mlflow", "tensorboard", "trackio", "clearml"])
+made.train(resume_from_checkpoint="out/checkpoint-4" if os.path.exists("out/checkpoint-4") else None)
+"""
+)
+
+
+@pytest.mark.slow("imports five trackers and trains twice with two ranks")
+def test_two_ranks_with_five_reporters_that_go_on_from_a_checkpoint(lens: RunningLens, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    trackers = environment("trackers", TRACKERS)
+    launcher = [f"{trackers.directory}/bin/torchrun", "--standalone", "--nproc-per-node", "2"]
+    for steps in (4, 12):
+        variables = {
+            "PRIMUS_LENS_API_BASE_URL": f"{lens.url}/api/v1",
+            "WORKLOAD_UID": "job",
+            "TRACKIO_DIR": "trackio",
+            "COMET_DISABLE_AUTO_LOGGING": "1",
+            "CLEARML_LOG_MODEL": "FALSE",
+            "STEPS": str(steps),
+        }
+        trackers.run("import os\n" + RESUMED, work, variables, launcher=launcher)
+    ledgers_add_up(lens.drained())
+    answer = lens.get("/workloads/job/metrics/data")
+    losses = Counter((point["data_source"], point["iteration"]) for point in answer["data"] if is_loss(point))
+    steps_of_both = range(2, 13, 2)
+    assert losses == Counter({(source, step): 1 for source in ("wandb", "transformers") for step in steps_of_both})
+    for rank, source in enumerate(("wandb", "transformers")):
+        found = lens.points("job", rank=str(rank))
+        assert {point["data_source"] for point in found} == {source}
+    runs = lens.get("/runs", uid="job")["runs"]
+    assert sorted((run["last_iteration"], run["state"]) for run in runs) == [(4, "ended"), (12, "ended")]
+    assert all("loss" not in run["last"] and "train/loss" in run["last"] for run in runs)
+    assert lens.get("/workloads/job")["state"] == "ended"
+    assert lens.get("/workloads/job/detection")["base_framework"] != "deepspeed"
+
+
+def is_loss(point: Mapping[str, Any]) -> bool:
+    """Whether a point is a loss of a step, under the name of a tracker or of the Trainer."""
+    return point["metric_name"] in ("train/loss", "loss")
 
 
 @pytest.mark.slow("trains with a real Trainer")

@@ -253,4 +253,5 @@ def _with_copies(
         tuple(sorted(found, key=lambda one: (one.echo_of, one.data_source))),
         hidden.of_ranks or any(one.rank >= 0 for one in streams if one.id in metrics or one.id in whole),
         told_by,
+        hidden.ranks,
     )

@@ -20,6 +20,7 @@ from .identity import Connection, StreamId
 PREFERENCE = ("wandb", "mlflow", "trackio", "swanlab", "comet", "clearml", "aim", "tensorflow")
 _MOST_MISSING = 0.1  # a source with so much less than the longest is as long: its rows may be on their way
 _FEW_ROWS = 5
+_SAME_TRAINING_US = 5_000_000  # the most between the rows of two ranks of one training, which may have logged only once
 OUTSIDE = ("log", "otlp")  # data sources that see from outside what the job logs
 
 
@@ -55,6 +56,7 @@ class LeftOut(NamedTuple):
     told_by: Mapping[
         int, int
     ] = {}  # streams that tell of a training which another stream is answered for, and that one
+    ranks: frozenset[int] = frozenset()  # those of them that are ranks without a tracker, under the framework's names
 
     def holds(self, stream_id: int, metric: str) -> bool:
         """Whether a metric of a stream is left out."""
@@ -124,10 +126,14 @@ def choose(members: Iterable[Member]) -> LeftOut:
     choices: dict[tuple[str, str], set[str]] = defaultdict(set)
     told_by: dict[int, int] = {}
     known = list(members)
+    alone: list[Member] = []
+    answered: list[Member] = []
     for cluster in (cluster for group in _by_rank(known) for cluster in _at_one_time(group)):
         if all(member.is_own for member in cluster):
+            alone += cluster
             continue
         chosen = _best(cluster)
+        answered += (member for member in cluster if member.data_source == chosen)
         told_by.update(_tellers(cluster, chosen))
         for member in cluster:
             if member.is_own or member.data_source == chosen:
@@ -141,8 +147,10 @@ def choose(members: Iterable[Member]) -> LeftOut:
         SourceChoice(framework, chosen, tuple(sorted(choices[framework, chosen])))
         for framework, chosen in sorted(choices)
     ]
+    of_other_ranks = dict(_tellers_of_ranks(alone, answered))
+    told_by.update(of_other_ranks)
     of_ranks = any(member.rank >= 0 for member in known if member.id in metrics or member.id in streams)
-    return LeftOut(metrics, frozenset(streams), tuple(found), of_ranks, told_by)
+    return LeftOut(metrics, frozenset(streams), tuple(found), of_ranks, told_by, frozenset(of_other_ranks))
 
 
 def _tellers(cluster: Sequence[Member], chosen: str) -> Iterator[tuple[int, int]]:
@@ -152,6 +160,23 @@ def _tellers(cluster: Sequence[Member], chosen: str) -> Iterator[tuple[int, int]
         if member.data_source != chosen:
             nearest = min(tellers, key=lambda one: (one.attempt != member.attempt, abs(one.first_us - member.first_us)))
             yield member.id, nearest.id
+
+
+def _tellers_of_ranks(alone: Iterable[Member], answered: Iterable[Member]) -> Iterator[tuple[int, int]]:
+    """Yield each stream of a rank without a tracker, with that of another rank which tells of the same training."""
+    of_framework: dict[tuple[int, str], list[Member]] = defaultdict(list)
+    for member in answered:
+        if not member.is_own:
+            of_framework[member.subject_id, member.framework].append(member)
+    for member in alone:
+        tellers = of_framework[member.subject_id, member.framework]
+        if near := [one for one in tellers if _gap_us(one, member) <= _SAME_TRAINING_US]:
+            yield member.id, min(near, key=lambda one: (_gap_us(one, member), abs(one.first_us - member.first_us))).id
+
+
+def _gap_us(one: Member, other: Member) -> int:
+    """The time between two streams; 0 if they overlap."""
+    return max(0, one.first_us - other.last_us, other.first_us - one.last_us)
 
 
 def _by_rank(members: Iterable[Member]) -> Iterator[list[Member]]:

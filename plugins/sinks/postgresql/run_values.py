@@ -53,7 +53,7 @@ async def run_values(connection: Connection, uids: Sequence[str], most: int) -> 
     if not uids:
         return {}
     hidden = await left_out(connection, PointQuery(workload_uid=uids[0], others=tuple(uids[1:])))
-    asked = {"uids": list(uids), "most": most, **hidden.parameters()}
+    asked = {"uids": list(uids), "most": most, **hidden.parameters(), "hidden": [*hidden.streams, *hidden.ranks]}
     cursor = await connection.execute(_VALUES, asked, binary=True)
     found: dict[str, dict[str, RunValues]] = {uid: {} for uid in uids}
     unknown = set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import math
 import re
 import struct
@@ -19,7 +20,6 @@ import msgspec
 from google.protobuf.descriptor import FieldDescriptor
 
 from lens_core import BadRequest
-from lens_core.plugin_api.encoding import decode_json
 from lens_core.plugin_api.protobuf import DELIMITED, FIXED32, FIXED64, VARINT, varint
 
 from .schema import generated_class
@@ -37,6 +37,7 @@ _SPECIALS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NUMBER_TEXT = re.compile(r"-?[0-9.eE+-]{1,40}")
 _INTEGER_TEXT = re.compile(r"-?[0-9]{1,20}")
 _MAX_DEPTH = 100
+_MAX_DIGITS = 400  # no double is larger
 _MESSAGES = 5
 # The bounds of whole numbers, the way they are written, and how: as a struct, or as a varint where that is ''.
 _WHOLE: Mapping[int, tuple[int, int, int, str]] = {
@@ -65,15 +66,35 @@ def encode_json(signal: str, body: bytes) -> Encoded:
     if body.count(b"{") > MAX_PARTS:
         raise BadRequest(f"the request has more than {MAX_PARTS:,} parts; send smaller batches")
     try:
-        decoded = decode_json(body, _object)
-    except msgspec.ValidationError as error:
-        raise BadRequest(f"the body is not an OTLP request in JSON: {error}") from None
+        decoded: Any = _object.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        decoded = _decode_leniently(body)
     encoded = Encoded()
     try:
         encoded.body = _encode_message(generated_class(signal).DESCRIPTOR, decoded, encoded, 0)
     except BadValue as error:
         raise BadRequest(f"the body is not an OTLP request in JSON: {error}") from None
     return encoded
+
+
+def _decode_leniently(body: bytes) -> Any:
+    """JSON with bare NaN, with texts that are no Unicode, or with numbers that are too large: these stay texts, and are
+    refused where they stand. Raises BadRequest.
+    """
+    try:
+        text = body.decode("utf-8", "replace")
+        return json.loads(text, parse_int=_integer_or_text, parse_float=_float_or_text)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+
+
+def _integer_or_text(text: str) -> int | str:
+    return int(text) if len(text) <= _MAX_DIGITS else text
+
+
+def _float_or_text(text: str) -> float | str:
+    value = float(text)
+    return value if math.isfinite(value) else text
 
 
 @lru_cache(maxsize=256)
@@ -182,8 +203,10 @@ def _double_of(field: Any, item: Any) -> float:
     try:
         if isinstance(item, (int, float)) and not isinstance(item, bool):
             return float(item)
-        if isinstance(item, str):
-            return _SPECIALS[item] if item in _SPECIALS else float(item if _NUMBER_TEXT.fullmatch(item) else "none")
+        if isinstance(item, str) and item in _SPECIALS:
+            return _SPECIALS[item]
+        if isinstance(item, str) and _NUMBER_TEXT.fullmatch(item) and math.isfinite(number := float(item)):
+            return number
     except (ValueError, OverflowError):
         pass
     raise BadValue(f"{field.json_name} must be a number, not {_shown(item)}")

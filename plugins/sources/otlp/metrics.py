@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import cramjam
@@ -218,6 +219,8 @@ class MetricsConverter:
             return self.table.find_entry(stream, key, attributes)
         if point.flags & _STALE:
             raise Refused("invalid", "a point of a step has no value")
+        if not metric.name:
+            raise Refused("invalid", "a metric has no name")
         into.find_stamp(point.time_unix_nano)
         rank = _pop_rank(attributes)
         name = name_in_row(metric.name.decode("utf-8", "replace"), attributes)
@@ -303,7 +306,7 @@ class MetricsConverter:
             except Refused as error:  # nothing that was sent is lost by it
                 into.messages.append(f"no target_info: {error}")
                 return
-            into.append_sample(entry, _encode_double(1.0), into.find_stamp(max(into.stamps)))
+            into.append_sample(entry, _encode_double(1.0), into.find_stamp(_latest_of(into.stamps)))
 
 
 def number_of(point: Any) -> float:
@@ -323,6 +326,12 @@ def _exemplars_of(point: Any, into: Converted) -> list[Exemplar]:
     found = read_exemplars(point.exemplars)
     into.exemplars += len(found)
     return found
+
+
+def _latest_of(stamps: Iterable[int]) -> int:
+    """The latest time that is not in the future; a clock that is ahead must not hide later samples of `target_info`."""
+    now = time.time_ns()
+    return max((stamp for stamp in stamps if stamp <= now), default=now)
 
 
 def _points_of(metric: Any, kind: str | None) -> Any:

@@ -75,7 +75,11 @@ def test_the_backend_of_primus_is_a_base(rules: EvidenceRules) -> None:
 
 
 def test_loaded_but_not_detected_and_null_settings_are_nothing(rules: EvidenceRules) -> None:
-    assert not found(rules, {"base_frameworks": {"jax": {"detected": False}}, "wandb": {"config": {"deepspeed": None}}})
+    assert not found(rules, {"base_frameworks": {"jax": {"detected": False}}})
+    for value in (None, False, "", "None", "False", "null"):  # MLflow keeps texts alone
+        assert not found(rules, {"wandb": {"config": {"deepspeed": value}}})
+        assert not found(rules, {"config": {"deepspeed": value}})
+    assert found(rules, {"config": {"deepspeed": "ds.json"}})
 
 
 def test_a_configuration_that_names_no_framework_is_not_one(rules: EvidenceRules) -> None:

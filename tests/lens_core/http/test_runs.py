@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from lens_core import Event, Evidence
@@ -66,6 +67,28 @@ async def test_a_training_that_several_trackers_tell_of_is_one_row(asked: QueryA
     (run,) = (await asked.json("/runs", uid="workload-1"))["runs"]
     assert (run["run_id"], run["state"], run["rows"], run["config"]) == ("run-1", "ended", 40, {"lr": 0.1})
     assert run["last"] == {"train/loss": 1.0, "train/global_step": 19.0, "own": 2.0, "other": 3.0}
+
+
+async def test_ranks_without_a_tracker_are_no_runs_beside_that_of_the_tracker(asked: QueryApp) -> None:
+    for number in range(2):  # the second goes on from a checkpoint: another run of wandb, the same name of the Trainer
+        for step in range(10 * number, 10 * number + 3):
+            for rank in range(4):
+                at: dict[str, Any] = {
+                    "origin": msgspec.structs.replace(ORIGIN, rank=rank),
+                    "iteration": step,
+                    "event_time": 1.7e9 + 1000 * number + step + rank / 100,
+                    "attempt": number + 1,
+                }
+                told = row(step, run_id=f"wandb-{number}", values={"train/loss": 1.0}, echo_of="transformers", **at)
+                own = row(step, run_id="out", data_source="transformers", values={"loss": 1.0}, **at)
+                await asked.spool.deliver(own if rank else told)
+    found = (await asked.json("/runs", uid="workload-1"))["runs"]
+    assert [(run["run_id"], run["rows"]) for run in found] == [("wandb-0", 3), ("wandb-1", 3)]
+    assert [run["last"] for run in found] == [{"train/loss": 1.0}] * 2
+    for step in range(3):  # a training of its own, an hour before
+        early: dict[str, Any] = {"event_time": 1.7e9 - 3600 + step, "session": "early"}
+        await asked.spool.deliver(row(step, run_id="alone", data_source="transformers", values={"loss": 2.0}, **early))
+    assert await names(asked) == ["alone", "wandb-0", "wandb-1"]
 
 
 async def test_trainings_one_after_the_other_are_rows_of_their_own(asked: QueryApp) -> None:

@@ -66,9 +66,12 @@ class Runtime:
         session.wants_evidence = data_source == "wandb" or not self.sessions
         with self.buffer.lock:
             # Several trackers of one job begin and end together, which is told once.
-            session.has_events = is_run and not any(
-                known.has_events and not known.ended and known.data_source != data_source for known in self.sessions
-            )
+            told = [known for known in self.sessions if known.has_events and not known.ended]
+            session.is_beside_run = bool(told)
+            session.has_events = is_run and all(known.data_source == data_source for known in told)
+            if session.has_events:
+                for known in self.sessions:
+                    known.is_beside_run = True
             if len(self.sessions) > MAX_SESSIONS:
                 say.once(
                     "sessions", f"more than {MAX_SESSIONS} runs or writers at once; the end of the oldest is not told"
@@ -159,14 +162,14 @@ class Runtime:
         self.buffer.be_urgent()
 
     def _end_sessions(self) -> None:
-        """End the runs that this process began, in a job without any its first writer; a failure is told in any case.
+        """End the runs that this process began, else its first writer beside none; a failure is told in any case.
 
         A process may fail after its run has ended, and a forked child while it logs into its parent's.
         """
         how = process_end.of_this_process()
         own = [known for known in self.sessions if known.process == os.getpid()]
         runs = [known for known in own if known.has_events]
-        for session in runs or own[:1]:
+        for session in runs or [known for known in own if not known.is_beside_run][:1]:
             self.close_session(session, {"finished": False, **how})
         if how and not self._failure_told and self._latest is not None:
             self._append_end(self._latest, {"finished": False, **how})

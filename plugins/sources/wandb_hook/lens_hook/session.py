@@ -33,6 +33,7 @@ class Session:
         self.id = f"{int(time.time() * 1e6)}-{secrets.token_hex(6)}"
         self.facts: Facts = {}
         self.has_events = False  # whether its start and end are told
+        self.is_beside_run = False  # whether another session's start and end are told that was open with this one
         self.wants_evidence = True
         self.evidence_due = True
         self.evidence_sent = 0

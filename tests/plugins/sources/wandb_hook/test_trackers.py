@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -30,10 +31,18 @@ def trackers_environment() -> environments.Environment:
     return environments.environment("trackers", environments.TRACKERS)
 
 
-@pytest.fixture(scope="session")
-def old_trackers() -> environments.Environment:
-    """Trackers whose functions were others."""
-    return environments.environment("old-trackers", environments.OLD_TRACKERS)
+OLD = ("mlflow", "swanlab", "comet", "clearml")
+VERSIONS = [
+    *(pytest.param(tracker, "new", id=tracker) for tracker in TRACKERS),
+    *(pytest.param(tracker, "old", id=f"{tracker}-old") for tracker in OLD),
+]
+
+
+def environment_of(version: str) -> Environment:
+    """All trackers in their newest versions, or those whose functions were others."""
+    if version == "old":
+        return environments.environment("old-trackers", environments.OLD_TRACKERS)
+    return environments.environment("trackers", environments.TRACKERS)
 
 
 def variables(receiver: Receiver, **more: str) -> dict[str, str]:
@@ -59,38 +68,40 @@ BURST = f"""
         thread.start()
     for thread in threads:
         thread.join()
-    raise ValueError("the end")
 """
+# What ends the process, and its exit code; that of an interrupt is the tracker's to choose.
+ENDINGS: Mapping[str, tuple[str, int | None]] = {
+    "error": ("raise ValueError('the end')", 1),
+    "exit": ("sys.exit(3)", 3),
+    "return": ("pass", 0),
+    "interrupt": ("os.kill(os.getpid(), signal.SIGINT); time.sleep(240)", None),
+}
 
 
-@pytest.mark.parametrize("tracker", TRACKERS)
-def test_a_burst_from_several_threads_arrives_though_the_process_fails(
-    trackers_environment: Environment, receiver: Receiver, tmp_path: Path, tracker: str
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(("tracker", "version"), VERSIONS)
+def test_a_burst_from_several_threads_arrives_however_the_process_ends(
+    receiver: Receiver, tmp_path: Path, tracker: str, version: str, ending: str
 ) -> None:
-    done = trackers_environment.run(script_of(tracker, BURST), tmp_path, variables(receiver), check=False)
-    assert done.returncode == 1
+    text, code = ENDINGS[ending]
+    script = script_of(tracker, f"{BURST}    {text}\n")
+    done = environment_of(version).run(script, tmp_path, variables(receiver), check=False)
+    assert done.returncode == code or (code is None and done.returncode != 0), done.stderr
     assert "lens-hook" not in done.stderr
     assert Counter(receiver.points()) == expected(tracker, ROWS)
     assert {row["data_source"] for row in receiver.rows()} == {tracker}
     assert len({(row["run_id"], row["session"]) for row in receiver.rows()}) == 1
     assert "echo_of" not in receiver.rows()[0]
     events = receiver.records("event")
-    assert [event["type"] for event in events] == ["training_started", "training_failed"]
-    assert "the end" in events[1]["details"]["reason"]
+    assert [event["type"] for event in events] == [
+        "training_started",
+        "training_ended" if ending == "return" else "training_failed",
+    ]
+    assert ending != "error" or "the end" in events[1]["details"]["reason"]
     facts = receiver.records("evidence")[0]["facts"]
     assert facts["tracker"]["tracker"] == tracker
     assert facts["tracker"]["id"] == receiver.rows()[0]["run_id"]
     assert facts["modules"]
-
-
-@pytest.mark.slow("imports each tracker")
-@pytest.mark.parametrize("tracker", ["mlflow", "swanlab", "comet", "clearml"])
-def test_older_versions(old_trackers: Environment, receiver: Receiver, tmp_path: Path, tracker: str) -> None:
-    script = script_of(tracker, "start()\nfor step in range(10):\n    log_row(step)\n")
-    done = old_trackers.run(script, tmp_path, variables(receiver))
-    assert "lens-hook" not in done.stderr
-    assert Counter(receiver.points()) == expected(tracker, 10)
-    assert {row["data_source"] for row in receiver.rows()} == {tracker}
 
 
 KILLED = """
@@ -119,15 +130,15 @@ NEXT_PROCESS = """
 
 
 @pytest.mark.slow("imports trackers, each in a process of its own")
-def test_what_killed_processes_spooled_is_sent(
-    trackers_environment: Environment, receiver: Receiver, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("version", ["new", "old"])
+def test_what_killed_processes_spooled_is_sent(receiver: Receiver, tmp_path: Path, version: str) -> None:
+    trackers_environment = environment_of(version)
     (tmp_path / "spool").mkdir()
     environment = trackers_environment.variables(
         tmp_path, variables(receiver, PRIMUS_LENS_SPOOL_PATH=str(tmp_path / "spool"))
     )
     python = trackers_environment.python
-    killed = part([*TRACKERS])  # what is spooled is the same for all
+    killed = part([*TRACKERS] if version == "new" else OLD)  # what is spooled is the same for all
     for tracker in killed:  # one after another: their imports take all cores
         script = write_script(script_of(tracker, KILLED), tmp_path)
         done = subprocess.run([python, str(script)], env=environment, cwd=tmp_path, capture_output=True, timeout=240)
@@ -157,13 +168,11 @@ FORKED = """
 
 
 @pytest.mark.slow("imports each tracker")
-@pytest.mark.parametrize("tracker", ["mlflow", "trackio", "swanlab", "comet", "aim"])
-def test_a_forked_child_with_a_run_of_its_own(
-    trackers_environment: Environment, receiver: Receiver, tmp_path: Path, tracker: str
-) -> None:
+@pytest.mark.parametrize(("tracker", "version"), [one for one in VERSIONS if "clearml" not in one.values])
+def test_a_forked_child_with_a_run_of_its_own(receiver: Receiver, tmp_path: Path, tracker: str, version: str) -> None:
     imported = TRACKERS[tracker].start.partition(";")[0]
     script = script_of(tracker, FORKED).replace("exec(IMPORT)", imported)
-    trackers_environment.run(script, tmp_path, variables(receiver))
+    environment_of(version).run(script, tmp_path, variables(receiver))
     assert Counter(receiver.points()) == expected(tracker, 5)
 
 
@@ -183,6 +192,51 @@ def test_only_the_named_trackers(trackers_environment: Environment, receiver: Re
     assert [row["data_source"] for row in receiver.rows()] == ["trackio"] * 3
     (line,) = [line for line in done.stderr.splitlines() if "lens-hook" in line]
     assert "PRIMUS_LENS_TRACKERS names 'tracky'; known are accelerate, aim, " in line
+
+
+BESIDE = """
+    import os, trackio
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    def write(writer):
+        writer.add_event(Event(step=1, summary=Summary(value=[Summary.Value(tag="loss", simple_value=1.0)])))
+        writer.flush()
+
+    def wait_until_forgotten():  # as in a notebook that stays open
+        from lens_hook import runtime
+        while any(known.ended for known in runtime.get_runtime().sessions):
+            runtime.get_runtime().drain(10)
+            runtime.get_runtime().forget_ended()
+
+    for part in os.environ["PARTS"].split(","):
+        if part == "writer":
+            write(EventFileWriter("logs"))
+        elif part == "run":
+            run = trackio.init(project="p")
+            run.log({"loss": 1})
+        else:
+            run.finish()
+            wait_until_forgotten()
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ("run,writer,finish", ["trackio", "trackio"]),
+        ("writer,run,finish", ["trackio", "trackio"]),
+        ("run,writer,finish,run,writer,finish", ["trackio"] * 4),
+        ("run,finish,writer", ["trackio", "trackio", "tensorflow"]),
+        ("writer", ["tensorflow"]),
+    ],
+)
+def test_a_writer_beside_a_run_has_no_end_of_its_own(
+    trackers_environment: Environment, receiver: Receiver, tmp_path: Path, parts: str, told: list[str]
+) -> None:
+    trackers_environment.run(BESIDE, tmp_path, variables(receiver, PARTS=parts))
+    assert [event["details"]["source"] for event in receiver.records("event")] == told
 
 
 MLFLOW = """
