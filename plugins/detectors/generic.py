@@ -13,7 +13,7 @@ _PATH = r"['\"]?(?P<path>[\w~=@-]{0,60}[/.][^\s'\",)]{1,400})"
 # The beginning of a sentence: behind a logger's prefix.
 _BEGIN = r"(?:^|[\]):>|*=-] ?| {2})"
 _END = r"[.!: ]{0,8}$"
-_BAR_LOSS = ("loss", "avr_loss", "step_loss", "train_loss")
+_BAR_LOSS = ("loss", "loss (batch)", "avr_loss", "step_loss", "train_loss")
 
 
 class Generic(Detector):
@@ -33,15 +33,15 @@ class Generic(Detector):
                 example=example,
             )
             for name, before, example in (
-                ("epoch_banner", r"\bEpoch ", "Epoch 2/10"),
+                ("epoch_banner", r"\b(?:Epoch|EPOCH|epoch)(?: |: ?)", "Epoch 2/10"),
                 ("epoch_banner_coqui", "> EPOCH: ", " > EPOCH: 2/10"),
             )
         ),
         LogFormat(
             name="plain_bar",
-            words=("loss", "it", "s"),
+            words=("loss", "s"),
             reject=r"(?i)(?<![a-z])(?:find(?:ing|er)|valid|evaluat|testing|predict|sanity)[^|\r\n]{0,80}%\|",
-            head=r"(?<=\d)%\|(?=[^|\[]{0,120}\| {0,12}\d{1,12}/\d{1,12} \[[^\]]{0,240}?\bloss=)",
+            head=r"(?<=\d)%\|(?=[^|\[]{0,120}\| {0,12}\d{1,12}/\d{1,12} \[[^\]]{0,240}?\bloss(?: \(batch\))?=)",
             layout="bar",
             fields=_COUNTED,
             loss=_BAR_LOSS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 
 from .numbers import parse_number
@@ -20,7 +20,7 @@ _GLOBAL = frozenset(
     """
     global_step global_steps globalstep global_iter global_iteration acc_iter num_updates num_update nupdates
     n_updates total_timesteps timesteps_total training_iteration training_step step_i train_step train_iter
-    env_steps total_env_steps num_timesteps totalenvinteracts step_num gstep total_train_updates
+    env_step env_steps total_env_steps num_timesteps totalenvinteracts step_num gstep total_train_updates
     """.split()
 )
 _STEP = frozenset(
@@ -45,7 +45,7 @@ _PLAIN_WORDS = frozenset(
 )
 _TIME_WORDS = frozenset(
     """
-    time eta elapsed remaining date performace performance sec secs seconds
+    time eta elapsed remaining date performace performance sec secs seconds tensorflow output per
     """.split()
 )
 _TIMES = re.compile(
@@ -72,7 +72,7 @@ _DEVIATION = re.compile(r"\s{0,4}(?:\u00b1|\+/-|\+-)\s{0,4}$")
 _LOSS_BEFORE = re.compile(r"(?i)(?:^|[\s,;|])[\w ]{0,40}loss\s{1,8}$")
 # `train cross_entropy |  3.21`
 _MEASURE_AND_BAR = re.compile(r"(?i)([\w ]{0,40}(?:loss|entropy|accuracy|perplexity|reward))\s{1,16}\|\s{0,16}$")
-_SEPARATOR = re.compile(r"[,;|(){}\[\]\t<>]|\.\s(?=\S)|\s:\s|\s-+\s|\s{2,}|\*{2,}")
+_SEPARATOR = re.compile(r"[,;|(){}\[\]\t<>]|\.\s(?=\S)|\s:\s|\s-+\s|\s{2,}|\*{2,}|(?<=[\w!.])[\"']\s")
 LABEL = re.compile(r"[A-Za-z_][\w ./%@-]{0,80}")
 # A label is a name; what has one of these is a sentence.
 _PROSE = re.compile(r"(?i)\b(?:of|with|for|by|and|a|the|was|due|to|than|0x[\da-f]{1,32})\b")
@@ -80,6 +80,8 @@ _PROSE = re.compile(r"(?i)\b(?:of|with|for|by|and|a|the|was|due|to|than|0x[\da-f
 _WITHIN = re.compile(r"(?i)(.{0,60}\S) (?:at|after) (?:global )?(step|iteration|iter|update|epoch)$")
 # `eval in step: 1000, loss: 3.01`: an evaluation names the step of the training.
 _EVALUATED_AT = re.compile(r"(?:eval|val|valid|test)\w{0,8} (?:in|at|after|for) (?=[a-z])")
+_OPENED = re.compile(r"\s{0,4}\]?\s{0,4}\(\s{0,8}")
+_SHARE_OF_EPOCH = re.compile(r"\s{0,4}/\s{0,4}\d{1,12}\s{0,4}\)")
 _BESIDE = re.compile(r"\s{0,4}\]\s{0,4}\[\s{0,8}")
 
 
@@ -113,6 +115,9 @@ def find_labelled(printed: str) -> tuple[list[tuple[str, str, str]], str]:
             name, value, _ = pairs[-1]
             pairs[-1] = (name, value, number)
             continue
+        if pairs and _is_share_of_epoch(printed, between, last) and counter_of(pairs[-1][0]) == "epoch":
+            pairs.append(("step", number, ""))  # `Epoch: 1/20 (12/400)`, `Epoch:[1/20](12/400)`
+            continue
         if pairs and pairs[-1][0] and (beside := _beside(between)):
             if not number.endswith("%") and not counter_of(pairs[-1][0]):
                 pairs.append((f"{pairs[-1][0]}{beside}", number, ""))
@@ -134,6 +139,11 @@ def find_labelled(printed: str) -> tuple[list[tuple[str, str, str]], str]:
             before = printed[: match.start() - len(between)] + rest
         pairs.append((label, number, ""))
     return [pair for pair in pairs if pair[0]], before
+
+
+def _is_share_of_epoch(printed: str, between: str, last: int) -> bool:
+    """Whether a number and its total stand alone in brackets, which `between` opens."""
+    return _OPENED.fullmatch(between) is not None and _SHARE_OF_EPOCH.match(printed, last) is not None
 
 
 def _beside(between: str) -> str:
@@ -164,7 +174,7 @@ def _find_label(between: str) -> tuple[str, str]:
         left, found, right = label.rpartition(sign)
         if found:
             head, label = head + left + found, right.strip(" '\"")
-    label = label.removesuffix(" is")
+    label = label.removesuffix(" is").removeprefix("of ")
     if not LABEL.fullmatch(label) or _PROSE.search(label):
         return "", text
     return label, head
@@ -197,6 +207,11 @@ def _counter_of(label: str) -> str:
     return ""
 
 
+def is_short_counter(label: str) -> bool:
+    """Whether a label counts steps where their total stands behind it: `Finished training it 1024/306969`."""
+    return len(label) <= _KEPT_CHARACTERS and _normal(label) in SHORT_COUNTERS
+
+
 def find_position(counters: Mapping[str, tuple[int, int | None]]) -> tuple[int | None, dict[str, float]]:
     """The iteration, if a counter names it, and what the counters say else."""
     values: dict[str, float] = {}
@@ -212,6 +227,8 @@ def find_position(counters: Mapping[str, tuple[int, int | None]]) -> tuple[int |
     names_step_first = next(iter(counters), "") == "step"  # a step within an epoch stands behind it
     if whole is None and step is not None and (batch is not None or epoch is None or names_step_first):
         whole, step = step, None
+        if batch is not None and batch[1] is None and epoch is None:
+            values["batch"] = float(batch[0])
     within = step or batch
     if whole is None and within is not None and epoch is None:
         whole, within = within, None
@@ -249,3 +266,10 @@ def words_beside(text: str, pairs: Collection[tuple[str, str, str]]) -> int:
     labels = {word for name, _, _ in pairs for word in re.split(r"[^a-z]+", name.lower())}
     words = re.findall(r"(?<![\w.])[a-z]{3,}", without_times(text[:512]).lower().replace("_", " "))
     return sum(word not in labels and word not in _PLAIN_WORDS and word not in _TIME_WORDS for word in words)
+
+
+def without_labels(text: str, labels: Iterable[str]) -> str:
+    """A line without these labels of its numbers: `Loss: 2.1 || Val Loss: 2.2` speaks of a training."""
+    for label in labels:
+        text = text.replace(label, "")
+    return text

@@ -32,6 +32,7 @@ _NOTHING: frozenset[int] = frozenset()
 _OF_CHECKPOINTS = CHECKPOINT_VERBS | CHECKPOINT_OBJECTS | RESUMING_VERBS | LOADING_VERBS | LOADED_OBJECTS
 # Words that are left of a line of numbers: those of prefixes and of timestamps.
 _MOST_PREFIXES = 4
+_MOST_OF_SERVICE = 2
 _OF_PREFIXES = OF_PREFIXES | {b"t", b"z", b"f", b"p"}
 
 
@@ -140,7 +141,7 @@ class Prefilter:
         words = row.split()
         is_idle = self._idle.issuperset(words) and not self._wordless
         found = None if is_idle else self._find_by_words(row, words)
-        if len(words) <= _MOST_PREFIXES and _OF_PREFIXES.issuperset(words):
+        if len(words) <= _MOST_PREFIXES and _may_be_two_numbers(row, words):
             found = self._with_two_numbers(found)
         if len(row) > _ROW_BYTES:
             return found
@@ -234,6 +235,13 @@ def _may_tell_of_checkpoint(words: Set[bytes]) -> bool:
     if not LOADING_VERBS.isdisjoint(words) and not LOADED_OBJECTS.isdisjoint(words):
         return True
     return not (CHECKPOINT_VERBS.isdisjoint(words) or CHECKPOINT_OBJECTS.isdisjoint(words))
+
+
+def _may_be_two_numbers(row: bytes, words: Sequence[bytes]) -> bool:
+    """Whether a row has no words beside those of prefixes; a service of docker-compose has a name of its own."""
+    if _OF_PREFIXES.issuperset(words):
+        return True
+    return row[-4:] == b"    " and sum(word not in _OF_PREFIXES for word in words) <= _MOST_OF_SERVICE
 
 
 def _lacks_all(text: str, needed: tuple[str, ...]) -> bool:
