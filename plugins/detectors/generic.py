@@ -40,7 +40,7 @@ class Generic(Detector):
         LogFormat(
             name="plain_bar",
             words=("loss", "s"),
-            reject=r"(?i)(?<![a-z])(?:find(?:ing|er)|valid|evaluat|testing|predict|sanity)[^|\r\n]{0,80}%\|",
+            reject=r"(?i)(?<![a-z])(?:find(?:ing|er)|valid|evaluat|testing|predict|sanity|quanti|calibrat)[^|\r\n]{0,80}%\|",
             head=r"(?<=\d)%\|(?=[^|\[]{0,120}\| {0,12}\d{1,12}/\d{1,12} \[[^\]]{0,240}?\bloss(?: \(batch\))?=)",
             layout="bar",
             fields=_COUNTED,
@@ -48,6 +48,15 @@ class Generic(Detector):
             needs=("lm_loss",),
             confidence=0.2,
             example=" 10%|#         | 100/1000 [01:00<09:00,  1.66it/s, loss=0.05]",
+        ),
+        LogFormat(
+            name="spaced_bar",
+            words=("loss", "s"),
+            reject=r"(?i)(?<![a-z])(?:find(?:ing|er)|valid|evaluat|testing|predict|sanity|quanti|calibrat)[^|\r\n]{0,80}%\|",
+            head=r"(?<=\d)%\|[^|\[]{0,80}\| {0,4}(?P<iteration>\d{1,12})/(?P<target_iteration>\d{1,12}) \["
+            r"[^\]]{0,80}?, (?:lr: (?P<lr>[\d.e-]{1,24}) )?loss: (?P<loss>[-+\d.e]{1,24}|nan)",
+            confidence=0.2,
+            example="my_lora:  5%|5         | 100/2000 [05:12<1:38:51,  3.12s/it, lr: 1.0e-04 loss: 4.123e-01]",
         ),
     )
     events = (

@@ -20,9 +20,12 @@ from .general_evaluation import EVALUATION, is_of_evaluation, name_of_evaluated,
 from .general_labels import (
     COUNTERS,
     LABEL,
+    are_settings,
     counter_of,
+    counts_episodes,
     find_labelled,
     find_position,
+    is_placed,
     is_short_counter,
     parse_whole,
     without_labels,
@@ -31,7 +34,7 @@ from .general_labels import (
 )
 from .general_objects import OF_OTHER_JOBS, epochs_of_trainer, flatten_object
 from .general_other_work import OTHER_WORK, why_no_step
-from .general_places import RANGE, find_nameless, find_number, split_sections
+from .general_places import RANGE, find_batch, find_nameless, find_number, split_sections
 from .numbers import parse_number
 from .readings import Reading
 
@@ -84,7 +87,7 @@ _OF_BLOCKS = frozenset(
     eplen policy_entropy entropy rollout time_elapsed returns
     """.split()
 )
-_COUNTER_WORDS = frozenset(word.strip(".").encode() for word in COUNTERS)
+_COUNTER_WORDS = frozenset(word.strip(".").encode() for word in COUNTERS) | {b"episode"}
 _BLOCK_WORDS = frozenset(word.encode() for word in _OF_BLOCKS | {"total_timesteps", "nupdates", "n_updates"})
 _SCORES = frozenset(b"auc acc accuracy rmse mae mse logloss binary_logloss ppl perplexity".split())
 _MEASURES = _SCORES | frozenset(b"xent nll ce cost elbo bpc bpd lr kimg return train_time".split())
@@ -103,7 +106,7 @@ _STEP_CELLS = frozenset(["step", "global_step", "steps", "Step"])
 _CELLS = re.compile(r"\s*\|(?:[^|]{1,120}\|){2,6}\s*")
 _DOCUMENT = re.compile(r"(?i)\.(?:txt|json|csv|log|ya?ml|md|html|png)$")
 # A line of two numbers: the iteration, a tab and the loss (WaveGlow); srun's task has a blank behind it.
-_TWO_NUMBERS = re.compile(r"[\s:-]{0,24}(\d{1,9}):\t\s{0,4}([-+]?\d{1,9}\.\d{2,12}(?:[eE][-+]?\d{1,3})?|nan)\s*")
+_TWO_NUMBERS = re.compile(r"[\s:-]{0,24}(\d{1,9}):\t\s{0,4}([-+]?\d{1,9}\.\d{3,12}(?:[eE][-+]?\d{1,3})?|nan)\s*")
 TEXT_OF_TWO_NUMBERS = ":\t"
 
 
@@ -209,6 +212,10 @@ class GeneralReader:
                 for word, part in sections
                 for name, number, total in find_labelled(part)[0]
             ]
+        if (batch := find_batch(printed)) is not None and {counter_of(name) for name, _, _ in pairs} - {""} == {
+            "epoch"
+        }:
+            pairs.append(batch)
         if any(counter_of(name) and parse_whole(value) is not None for name, value, _ in pairs):
             return self._judge(pairs, text, before)
         if nameless := list(find_nameless(printed)):
@@ -240,7 +247,7 @@ class GeneralReader:
             values["epoch"] = done
         iteration, values_of_counters = find_position(counters)
         if "lm_loss" not in values and not _measures_training({*values, *_TIMES_OF_STEPS & measures.keys()}, counters):
-            is_alone = not any("loss" in name.lower() for name in measures) and not _are_settings(pairs)
+            is_alone = not any("loss" in name.lower() for name in measures) and not are_settings(pairs)
             if iteration is not None and is_alone and not words_beside(text, pairs):
                 return Reading(
                     format=ANNOUNCEMENT, iteration=iteration, values=values_of_counters, joins="announces", text=text
@@ -324,10 +331,13 @@ def _count_and_measure(
     counters: dict[str, tuple[int, int | None]] = {}
     measures: dict[str, str] = {}
     rough: dict[str, tuple[int, int | None]] = {}
+    episode: tuple[int, int | None] | None = None
     for name, value, total in pairs:
         kind = counter_of(name) or ("step" if total and is_short_counter(name) else "")
         if kind == "epoch" and not total and name.lower().endswith("epochs"):  # how many there are
             continue
+        if counts_episodes(name) and episode is None and (number := parse_whole(value)) is not None:
+            episode = number, parse_whole(total) if total else None
         if kind:
             number = parse_whole(value) if value[-1:] != "%" else None  # `Epochs: 10%|#   | 10/100`
             known = rough if value[-1:].isalpha() else counters  # `12k` may stand beside what counts exactly
@@ -340,6 +350,8 @@ def _count_and_measure(
             and not (total and parse_whole(value) is not None)
         ):
             measures[name] = value if not total else f"{value} ({total})"
+    if episode is not None and not counters and not rough and any(_GOALS.search(name) for name in measures):
+        return {"step": episode}, {name: text for name, text in measures.items() if not counts_episodes(name)}
     return (counters if counters.keys() - {"epoch"} else {**rough, **counters}), measures
 
 
@@ -357,9 +369,9 @@ def _measures_training(values: Collection[str], counters: Mapping[str, tuple[int
     own = [name for name in values if not name_of_evaluated(name)]
     if any(_GOALS.search(name) for name in own):
         return True
-    if _is_placed(counters) and any(_PERPLEXITY.search(name) for name in own):
+    if is_placed(counters) and any(_PERPLEXITY.search(name) for name in own):
         return True
-    if _is_placed(counters) and "epoch" in counters and any(_ERROR.fullmatch(name) for name in own):
+    if is_placed(counters) and "epoch" in counters and any(_ERROR.fullmatch(name) for name in own):
         return True
     if "epoch" in counters and "step" in counters and ("learning_rate" in own or {"time", "data"} <= set(own)):
         return True
@@ -368,11 +380,6 @@ def _measures_training(values: Collection[str], counters: Mapping[str, tuple[int
         return True
     has_pace = any(_PACE.match(name) or name in _STORED_PACES for name in own)
     return has_pace and any(_SCORE.search(name) or _PERPLEXITY.search(name) for name in own)
-
-
-def _are_settings(pairs: Iterable[tuple[str, str, str]]) -> bool:
-    """Whether the counters of a line are how many there will be: `steps: 1000`."""
-    return any(counter_of(name) and name.lower().endswith("s") and not total for name, _, total in pairs)
 
 
 def _is_epoch_alone(text: str, pairs: Collection[tuple[str, str, str]]) -> bool:
@@ -389,9 +396,3 @@ def _is_measure(name: str) -> bool:
     patterns = (_GOALS, _SCORE, _LOSS_LIKE, _PERPLEXITY, _PACE)
     is_named = "loss" in name or "entropy" in name or name in _OF_BLOCKS or name in _STORED_PACES
     return is_named or any(pattern.search(name) for pattern in patterns)
-
-
-def _is_placed(counters: Mapping[str, tuple[int, int | None]]) -> bool:
-    """Whether a step stands beside its epoch or its total: more than somebody's `step: 5`."""
-    steps = [total for kind, (_, total) in counters.items() if kind in ("global", "step", "batch")]
-    return bool(steps) and ("epoch" in counters or any(total is not None for total in steps))

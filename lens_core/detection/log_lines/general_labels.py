@@ -20,7 +20,8 @@ _GLOBAL = frozenset(
     """
     global_step global_steps globalstep global_iter global_iteration acc_iter num_updates num_update nupdates
     n_updates total_timesteps timesteps_total training_iteration training_step step_i train_step train_iter
-    env_step env_steps total_env_steps num_timesteps totalenvinteracts step_num gstep total_train_updates
+    env_step env_steps total_env_steps
+    total_numsteps total_num_timesteps t_env total_t num_timesteps totalenvinteracts step_num gstep total_train_updates
     """.split()
 )
 _STEP = frozenset(
@@ -34,6 +35,7 @@ _BATCH = frozenset(
 _EPOCH = frozenset(["epoch", "epochs", "ep", "ep."])
 # These count only where their total stands behind them: `i = 10 / 17800`.
 SHORT_COUNTERS = frozenset(["i", "it", "idx", "n", "data"])
+_EPISODES = frozenset(["episode", "episodes", "episode num", "i_episode", "episode number"])
 COUNTERS = _GLOBAL | _STEP | _BATCH | _EPOCH
 _TOTALS = frozenset(["max_steps", "total_steps", "max_iter", "max_iters", "total_iters", "num_training_steps"])
 # Words that may stand before a counter without changing what it counts.
@@ -80,6 +82,10 @@ _PROSE = re.compile(r"(?i)\b(?:of|with|for|by|and|a|the|was|due|to|than|0x[\da-f
 _WITHIN = re.compile(r"(?i)(.{0,60}\S) (?:at|after) (?:global )?(step|iteration|iter|update|epoch)$")
 # `eval in step: 1000, loss: 3.01`: an evaluation names the step of the training.
 _EVALUATED_AT = re.compile(r"(?:eval|val|valid|test)\w{0,8} (?:in|at|after|for) (?=[a-z])")
+# `('epoch', 3, 'loss', 2.31)`: what Python 2's print makes of them.
+_QUOTED = re.compile(r"['\"]([A-Za-z_][\w ./-]{0,60}?)[ :=]{0,3}['\"], $")
+# A picture before a label.
+_SYMBOLS = re.compile(r"^[^\x00-\x7f\s][^\x00-\x7f]{0,20}\s")
 _OPENED = re.compile(r"\s{0,4}\]?\s{0,4}\(\s{0,8}")
 _SHARE_OF_EPOCH = re.compile(r"\s{0,4}/\s{0,4}\d{1,12}\s{0,4}\)")
 _BESIDE = re.compile(r"\s{0,4}\]\s{0,4}\[\s{0,8}")
@@ -159,6 +165,8 @@ def _label_of(between: str) -> tuple[str, str]:
 
 def _find_label(between: str) -> tuple[str, str]:
     """The label at the end of the text before a number, and what stands before the label."""
+    if between[-2:] == ", " and (quoted := _QUOTED.search(between[-_KEPT_CHARACTERS:])) is not None:
+        return quoted.group(1), ""
     text = between.rstrip(" \t:='\"")
     if text[-1:] in ("[", "("):
         inner = text[:-1].rstrip()
@@ -174,7 +182,7 @@ def _find_label(between: str) -> tuple[str, str]:
         left, found, right = label.rpartition(sign)
         if found:
             head, label = head + left + found, right.strip(" '\"")
-    label = label.removesuffix(" is").removeprefix("of ")
+    label = _SYMBOLS.sub("", label).removesuffix(" is").removeprefix("of ")
     if not LABEL.fullmatch(label) or _PROSE.search(label):
         return "", text
     return label, head
@@ -205,6 +213,11 @@ def _counter_of(label: str) -> str:
         if plain in names:
             return kind
     return ""
+
+
+def counts_episodes(label: str) -> bool:
+    """Whether a label counts episodes, which are the steps where a line has no other counter."""
+    return label.lower().strip(".") in _EPISODES
 
 
 def is_short_counter(label: str) -> bool:
@@ -273,3 +286,14 @@ def without_labels(text: str, labels: Iterable[str]) -> str:
     for label in labels:
         text = text.replace(label, "")
     return text
+
+
+def are_settings(pairs: Iterable[tuple[str, str, str]]) -> bool:
+    """Whether the counters of a line are how many there will be: `steps: 1000`."""
+    return any(counter_of(name) and name.lower().endswith("s") and not total for name, _, total in pairs)
+
+
+def is_placed(counters: Mapping[str, tuple[int, int | None]]) -> bool:
+    """Whether a step stands beside its epoch or its total: more than somebody's `step: 5`."""
+    steps = [total for kind, (_, total) in counters.items() if kind in ("global", "step", "batch")]
+    return bool(steps) and ("epoch" in counters or any(total is not None for total in steps))

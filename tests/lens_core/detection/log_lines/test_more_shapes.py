@@ -190,3 +190,75 @@ def test_a_loss_below_the_name_of_an_epoch_is_that_of_the_epoch(
 def test_a_size_behind_a_step_is_no_stage(shared: Stand, name: str, step: int, loss: str, epoch: int) -> None:
     line = f"Epoch {epoch}/300, Step {step}/{10**7}, {name}, loss: {loss}, lr: 0.1"
     assert losses_of(shared, [line]) == {step: float(loss)}
+
+
+@settings(max_examples=examples(15), deadline=None)
+@given(epoch=st.integers(1, 9), steps=st.sets(st.integers(1, 2000), min_size=1, max_size=4), loss=LOSS)
+def test_a_batch_before_its_name_is_the_step_in_an_epoch(shared: Stand, epoch: int, steps: set[int], loss: str) -> None:
+    shape = "| epoch {e:3d} | {s:5d}/ 2983 batches | lr 20.00 | ms/batch 12.34 | loss {l} | ppl   167.34"
+    lines = [shape.format(e=epoch, s=step, l=loss) for step in sorted(steps)]
+    assert losses_of(shared, lines) == {(epoch - 1) * 2983 + step: float(loss) for step in steps}
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(
+    episodes=st.lists(STEP, min_size=1, max_size=4, unique=True),
+    reward=LOSS,
+    shape=st.sampled_from(
+        [
+            ("Episode: {e}, Total reward: {r}, Epsilon: 0.81", ""),
+            ("Episode {e}\tLast reward: {r}\tAverage reward: 21.34", ""),
+            ("Episode {e}/9999999 | return: {r} | steps/s: 12.1", ""),
+            ("Evaluation episode {e}, reward: {r}", "none"),
+            ("Test Episode: {e}, reward: {r}", "none"),
+            ("Episode {e} of season 3 was loaded", "none"),
+        ]
+    ),
+)
+def test_episodes_count_where_a_line_has_no_other_counter(
+    shared: Stand, episodes: list[int], reward: str, shape: tuple[str, str]
+) -> None:
+    found = rows_of(shared, [shape[0].format(e=episode, r=reward) for episode in sorted(episodes)])
+    assert sorted(found) == ([] if shape[1] else sorted(episodes))
+
+
+@settings(max_examples=examples(15), deadline=None)
+@given(
+    step=st.integers(1, 9999),
+    loss=st.integers(1, 10**5),
+    label=st.sampled_from(["my_lora", "Evaluating", "Quantizing"]),
+)
+def test_a_bar_whose_values_stand_behind_colons(shared: Stand, step: int, loss: int, label: str) -> None:
+    line = f"{label}:   5%|5   | {step}/10000 [05:12<1:38:51,  3.12s/it, lr: 1.0e-04 loss: {loss / 1e6:.3e}]"
+    expected = {} if label != "my_lora" else {step: pytest.approx(loss / 1e6, rel=1e-3)}
+    assert losses_of(shared, [line]) == expected
+
+
+@settings(max_examples=examples(15), deadline=None)
+@given(first=st.integers(0, 10**6), score=st.integers(0, 9999))
+def test_tabs_that_syslog_has_written_as_numbers(shared: Stand, first: int, score: int) -> None:
+    lines = [f"[{first + index}]#011train-auc:0.{score:04d}#011validation-auc:0.5123" for index in range(2)]
+    found = rows_of(shared, lines)
+    assert {step: values["train-auc"] for step, values in found.items()} == dict.fromkeys(
+        (first, first + 1), score / 1e4
+    )
+
+
+@settings(max_examples=examples(15), deadline=None)
+@given(
+    epoch=st.integers(1, 9),
+    step=STEP,
+    loss=LOSS,
+    shape=st.sampled_from(
+        [
+            "('epoch', {e}, 'iter', {s}, 'loss', {l})",
+            "('Epoch: ', {e}, 'Step: ', {s}, 'Loss: ', {l})",
+            "\N{ROCKET} Epoch {e}/9 | \N{GEAR} Step {s}/9999999 | \N{BAR CHART} Loss: {l} | \N{BELL} Val loss: 0.5123",
+        ]
+    ),
+)
+def test_labels_in_quotes_or_behind_a_picture(engine: LineEngine, epoch: int, step: int, loss: str, shape: str) -> None:
+    (reading,) = engine.read_line(shape.format(e=epoch, s=step, l=loss), Context())
+    values = reading.values
+    assert (values["epoch"], values["step_in_epoch"], values["lm_loss"]) == (epoch, step, float(loss))
+    assert values.get("val/loss", 0.5123) == 0.5123
