@@ -93,7 +93,7 @@ _SCORES = frozenset(b"auc acc accuracy rmse mae mse logloss binary_logloss ppl p
 _MEASURES = _SCORES | frozenset(b"xent nll ce cost elbo bpc bpd lr kimg return train_time".split())
 _BESIDE_COUNTERS = _COUNTER_WORDS | frozenset(
     b"i info debug warning root py train training learning time eta elapsed s m ms sec seconds of total date per"
-    b" starting finished completed running beginning tensorflow output".split()
+    b" starting finished completed running beginning output".split()
 )
 # Parts of words that name what a training measures.
 MEASURE_STEMS = frozenset([b"loss", b"reward", b"entropy"])

@@ -47,14 +47,14 @@ _PLAIN_WORDS = frozenset(
 )
 _TIME_WORDS = frozenset(
     """
-    time eta elapsed remaining date performace performance sec secs seconds tensorflow output per
+    time eta elapsed remaining date performace performance sec secs seconds output per
     """.split()
 )
 _TIMES = re.compile(
     r"\b[IWEF]\d{4}(?:\d{4})? \d\d:\d\d:\d\d(?:\.\d{1,9}\s{1,8}\d{1,9})?\b|\b\d{1,3}%\|[^|\r\n]{0,200}\|"
     r"|\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d:\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
     r"|\d{1,2}/\d{1,2}(?:/\d{2,4})?[ ,]+(?=\d\d:)|\b\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d{1,6})?\b(?!:)"
-    r"|\b(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL)\b"
+    r"|\b(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL)\b(?::[\w.]{1,60}:(?=[A-Za-z{\[]))?"
     r"|\((?!(?i:steps?|iter(?:ation)?s?|epochs?|updates?|batch)[: ])[\w.-]{1,40}[: ]\d{1,6}\)"
     r"|\b\d{1,9}(?:\.\d{1,9})? ?m?s/\d{1,6} ?[a-z]{1,8}\b"
     # Julia's blocks of log lines, and its numbers of 32 bits.

@@ -34,5 +34,5 @@ def flatten_object(body: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[
 
 
 def epochs_of_trainer(pairs: Iterable[tuple[str, str, str]]) -> float | None:
-    """How many epochs are done, in a dictionary of a Trainer whose loss has a name of its own."""
+    """The epochs that are done, in a dictionary of a Trainer whose loss has a name of its own."""
     return next((parse_number(number) for name, number, _ in pairs if name == "epoch"), None)
