@@ -29,9 +29,11 @@ class ColossalAI(Detector):
         LogFormat(
             name="wrapped",
             words=("loss", "lr", "throughput"),
-            head=r"\bLoss = (?P<loss>[-+\d.eE]+|nan|inf) \| LR = (?P<lr>[-+\d.eE]+)"
+            head=r"(?:\[Epoch (?P<epoch>\d{1,9}) / Train\]: )?"
+            r"\bLoss = (?P<loss>[-+\d.eE]+|nan|inf) \| LR = (?P<lr>[-+\d.eE]+)"
             r"(?: \| Throughput = (?P<rate>[\d.]+))?",
             fields={"rate": Field("throughput")},
+            sums_up_epoch=True,
             confidence=0.55,
             example="Loss = 163.55 | LR = 0.00015 | Throughput = 0",
         ),

@@ -13,7 +13,7 @@ _PATH = r"['\"]?(?P<path>[\w~=@-]{0,60}[/.][^\s'\",)]{1,400})"
 # The beginning of a sentence: behind a logger's prefix.
 _BEGIN = r"(?:^|[\]):>|*=-] ?| {2})"
 _END = r"[.!: ]{0,8}$"
-_BAR_LOSS = ("loss", "avr_loss", "step_loss", "train_loss")
+_BAR_LOSS = ("loss", "loss (batch)", "avr_loss", "step_loss", "train_loss")
 
 
 class Generic(Detector):
@@ -33,21 +33,30 @@ class Generic(Detector):
                 example=example,
             )
             for name, before, example in (
-                ("epoch_banner", r"\bEpoch ", "Epoch 2/10"),
+                ("epoch_banner", r"\b(?:Epoch|EPOCH|epoch)(?: |: ?)", "Epoch 2/10"),
                 ("epoch_banner_coqui", "> EPOCH: ", " > EPOCH: 2/10"),
             )
         ),
         LogFormat(
             name="plain_bar",
-            words=("loss", "it", "s"),
-            reject=r"(?i)(?<![a-z])(?:find(?:ing|er)|valid|evaluat|testing|predict|sanity)[^|\r\n]{0,80}%\|",
-            head=r"(?<=\d)%\|(?=[^|\[]{0,120}\| {0,12}\d{1,12}/\d{1,12} \[[^\]]{0,240}?\bloss=)",
+            words=("loss", "s"),
+            reject=r"(?i)(?<![a-z])(?:find(?:ing|er)|valid|evaluat|testing|predict|sanity|quanti|calibrat)[^|\r\n]{0,80}%\|",
+            head=r"(?<=\d)%\|(?=[^|\[]{0,120}\| {0,12}\d{1,12}/\d{1,12} \[[^\]]{0,240}?\bloss(?: \(batch\))?=)",
             layout="bar",
             fields=_COUNTED,
             loss=_BAR_LOSS,
             needs=("lm_loss",),
             confidence=0.2,
             example=" 10%|#         | 100/1000 [01:00<09:00,  1.66it/s, loss=0.05]",
+        ),
+        LogFormat(
+            name="spaced_bar",
+            words=("loss", "s"),
+            reject=r"(?i)(?<![a-z])(?:find(?:ing|er)|valid|evaluat|testing|predict|sanity|quanti|calibrat)[^|\r\n]{0,80}%\|",
+            head=r"(?<=\d)%\|[^|\[]{0,80}\| {0,4}(?P<iteration>\d{1,12})/(?P<target_iteration>\d{1,12}) \["
+            r"[^\]]{0,80}?, (?:lr: (?P<lr>[\d.e-]{1,24}) )?loss: (?P<loss>[-+\d.e]{1,24}|nan)",
+            confidence=0.2,
+            example="my_lora:  5%|5         | 100/2000 [05:12<1:38:51,  3.12s/it, lr: 1.0e-04 loss: 4.123e-01]",
         ),
     )
     events = (

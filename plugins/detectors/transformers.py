@@ -101,7 +101,7 @@ class Transformers(Detector):
         EventPattern(
             type="config",
             words=("num", "epochs"),
-            pattern=r"(?<!\| )Num Epochs = (?P<total_epochs>[\d,]+)\s*$",
+            pattern=r"(?<!\| )Num [Ee]pochs = (?P<total_epochs>[\d,]+)\s*$",
         ),
         EventPattern(
             type="checkpoint_saving",

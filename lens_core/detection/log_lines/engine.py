@@ -157,6 +157,8 @@ class LineEngine:
     def _read_candidates(self, text: str, candidates: Candidates, context: Context | None) -> Sequence[Reading]:
         if "\x1b" in text or "[0m" in text or "[39m" in text:
             text = strip_colours(text)
+        if "#011" in text:  # a tab, as syslog and CloudWatch store it
+            text = text.replace("#011", "\t")
         if text[-1:] == "]":
             text = unwrap(text)
         elif text[:2] == '{"':

@@ -20,17 +20,21 @@ from .general_evaluation import EVALUATION, is_of_evaluation, name_of_evaluated,
 from .general_labels import (
     COUNTERS,
     LABEL,
-    SHORT_COUNTERS,
+    are_settings,
     counter_of,
+    counts_episodes,
     find_labelled,
     find_position,
+    is_placed,
+    is_short_counter,
     parse_whole,
+    without_labels,
     without_times,
     words_beside,
 )
-from .general_objects import OF_OTHER_JOBS, flatten_object
+from .general_objects import OF_OTHER_JOBS, epochs_of_trainer, flatten_object
 from .general_other_work import OTHER_WORK, why_no_step
-from .general_places import RANGE, find_nameless, find_number, split_sections
+from .general_places import RANGE, find_batch, find_nameless, find_number, split_sections
 from .numbers import parse_number
 from .readings import Reading
 
@@ -63,6 +67,8 @@ _PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:ppl|perplexity|bpc|bpd|bits[-_ ]per[
 # A score is of the training where the speed or the learning rate of a training stands beside it.
 _SCORE = re.compile(r"(?i)(?<![a-z\d])(?:acc|accuracy|top[-_]?[15]|auc|f1)(?![a-z\d])|(?<=[a-z_])acc$")
 _ERROR = re.compile(r"(?i)(?:train(?:ing)?[ _])?err(?:or)?")
+# A step whose line holds times alone, where the loss is not printed.
+_TIMES_OF_STEPS = frozenset(["train_time"])
 _STORED_PACES = frozenset(["learning_rate", "samples_per_second", "tokens_per_second", "elapsed_time_per_iteration_ms"])
 _PACE = re.compile(
     r"(?i)^(?:lr|learning[_ ]rate|speed|ips|fps|sps|throughput"
@@ -81,12 +87,13 @@ _OF_BLOCKS = frozenset(
     eplen policy_entropy entropy rollout time_elapsed returns
     """.split()
 )
-_COUNTER_WORDS = frozenset(word.strip(".").encode() for word in COUNTERS)
+_COUNTER_WORDS = frozenset(word.strip(".").encode() for word in COUNTERS) | {b"episode"}
 _BLOCK_WORDS = frozenset(word.encode() for word in _OF_BLOCKS | {"total_timesteps", "nupdates", "n_updates"})
 _SCORES = frozenset(b"auc acc accuracy rmse mae mse logloss binary_logloss ppl perplexity".split())
-_MEASURES = _SCORES | frozenset(b"xent nll ce cost elbo bpc bpd lr kimg".split())
+_MEASURES = _SCORES | frozenset(b"xent nll ce cost elbo bpc bpd lr kimg return train_time".split())
 _BESIDE_COUNTERS = _COUNTER_WORDS | frozenset(
-    b"info debug warning root py train training learning time eta elapsed s m ms sec seconds of total date".split()
+    b"i info debug warning root py train training learning time eta elapsed s m ms sec seconds of total date per"
+    b" starting finished completed running beginning output".split()
 )
 # Parts of words that name what a training measures.
 MEASURE_STEMS = frozenset([b"loss", b"reward", b"entropy"])
@@ -99,7 +106,7 @@ _STEP_CELLS = frozenset(["step", "global_step", "steps", "Step"])
 _CELLS = re.compile(r"\s*\|(?:[^|]{1,120}\|){2,6}\s*")
 _DOCUMENT = re.compile(r"(?i)\.(?:txt|json|csv|log|ya?ml|md|html|png)$")
 # A line of two numbers: the iteration, a tab and the loss (WaveGlow); srun's task has a blank behind it.
-_TWO_NUMBERS = re.compile(r"\s{0,8}(\d{1,9}):\t\s{0,4}([-+]?\d{1,9}\.\d{2,12}(?:[eE][-+]?\d{1,3})?|nan)\s*")
+_TWO_NUMBERS = re.compile(r"[\s:-]{0,24}(\d{1,9}):\t\s{0,4}([-+]?\d{1,9}\.\d{3,12}(?:[eE][-+]?\d{1,3})?|nan)\s*")
 TEXT_OF_TWO_NUMBERS = ":\t"
 
 
@@ -146,7 +153,7 @@ class GeneralReader:
             return Reading(format=NUMBERED, iteration=int(iteration), values={"lm_loss": float(loss)}, text=text)
         if text[:200].lstrip()[:1] == "|" and _CELLS.fullmatch(text):
             return self._read_cells(text)
-        if "{" in text:
+        if "{" in text and ("}" in text or text.rstrip()[-1:] != ","):  # else a dictionary with a line for each entry
             found = self._read_object(text)
             if isinstance(found, Reading):
                 return found
@@ -159,6 +166,8 @@ class GeneralReader:
         cells = [cell.strip() for cell in text.strip().strip("|").split("|")]
         pairs = [(name, cell) for name, cell in zip(cells[::2], cells[1::2], strict=False) if LABEL.fullmatch(name)]
         numbers = [(name, cell) for name, cell in pairs if parse_number(cell) is not None]
+        if not pairs:
+            return self._read_pairs(text)  # `| Epoch: 1/20 (12/400) | Loss: 4.1234 |`
         if not numbers or len(numbers) != len(pairs):
             return "it is a row of a table whose values are no numbers"
         counted = {
@@ -203,6 +212,10 @@ class GeneralReader:
                 for word, part in sections
                 for name, number, total in find_labelled(part)[0]
             ]
+        if (batch := find_batch(printed)) is not None and {counter_of(name) for name, _, _ in pairs} - {""} == {
+            "epoch"
+        }:
+            pairs.append(batch)
         if any(counter_of(name) and parse_whole(value) is not None for name, value, _ in pairs):
             return self._judge(pairs, text, before)
         if nameless := list(find_nameless(printed)):
@@ -224,25 +237,29 @@ class GeneralReader:
             return Reading(format=ANNOUNCEMENT, values=find_position(counters)[1], joins="epoch", text=text)
         if reason := why_no_step(text, before, measures):
             return reason
-        values = self._measured(
-            measures, is_named=bool(counters) or any(name.lower() == "progress" for name in measures)
-        )
+        bar = last_bar(text) if set(counters) <= {"epoch"} else None
+        if bar is not None and not counters and OTHER_WORK.search(text[: text.index(BAR_TEXT)]):
+            bar = None
+        done = epochs_of_trainer(pairs) if "{" in text and not counters and "learning_rate" in measures else None
+        is_counted = bool(counters) or bar is not None or done is not None
+        values = self._measured(measures, is_named=is_counted or any(name.lower() == "progress" for name in measures))
+        if done is not None:
+            values["epoch"] = done
         iteration, values_of_counters = find_position(counters)
-        if "lm_loss" not in values and not _measures_training(values, counters):
-            is_alone = not any("loss" in name.lower() for name in measures) and not _are_settings(pairs)
+        if "lm_loss" not in values and not _measures_training({*values, *_TIMES_OF_STEPS & measures.keys()}, counters):
+            is_alone = not any("loss" in name.lower() for name in measures) and not are_settings(pairs)
             if iteration is not None and is_alone and not words_beside(text, pairs):
                 return Reading(
                     format=ANNOUNCEMENT, iteration=iteration, values=values_of_counters, joins="announces", text=text
                 )
             return self._of_block(values, counters, measures, text)
-        bar = last_bar(text) if set(counters) <= {"epoch"} else None
         if bar is not None and bar == counters.get("epoch") and text.count(f"{bar[0]}/{bar[1]}") == 1:
             bar = None  # `Epochs:  10%|#   | 10/100` counts the epochs
         if bar is not None and bar[1]:
             values.update(values_of_counters)
             values.update(step_in_epoch=float(bar[0]), steps_per_epoch=float(bar[1]))
             return Reading(format=FORMAT, values=values, epoch_base=1, text=text)
-        if (not counters and ("progress" in values and "{" in text)) or "Progress" in values:
+        if done is not None or (not counters and ("progress" in values and "{" in text)) or "Progress" in values:
             return Reading(format=FORMAT, values=values, text=text)
         if not counters:
             return self._of_block(values, counters, measures, text)
@@ -273,7 +290,8 @@ class GeneralReader:
             return "no number on it has a name"
         if not any(_is_measure(name.lower()) for name in (*measures, *values)):
             return "it has no counter of steps, and measures nothing of a training"
-        if other := OTHER_WORK.search(text):
+        own = text if "lm_loss" not in values else without_labels(text, filter(name_of_evaluated, measures))
+        if other := OTHER_WORK.search(own):
             return f"it has no counter of steps, and `{other.group()}` speaks of other work"
         if words_beside(text, ()) > 2 + 4 * len(values):
             return "it has no counter of steps, and more words than numbers"
@@ -312,14 +330,19 @@ def _count_and_measure(
     """Divide the labelled numbers of a line into counters, with their totals, and what was measured."""
     counters: dict[str, tuple[int, int | None]] = {}
     measures: dict[str, str] = {}
+    rough: dict[str, tuple[int, int | None]] = {}
+    episode: tuple[int, int | None] | None = None
     for name, value, total in pairs:
-        kind = counter_of(name) or ("step" if total and name.lower() in SHORT_COUNTERS else "")
+        kind = counter_of(name) or ("step" if total and is_short_counter(name) else "")
         if kind == "epoch" and not total and name.lower().endswith("epochs"):  # how many there are
             continue
+        if counts_episodes(name) and episode is None and (number := parse_whole(value)) is not None:
+            episode = number, parse_whole(total) if total else None
         if kind:
             number = parse_whole(value) if value[-1:] != "%" else None  # `Epochs: 10%|#   | 10/100`
-            if number is not None and kind not in counters:
-                counters[kind] = (number, parse_whole(total) if total else None)
+            known = rough if value[-1:].isalpha() else counters  # `12k` may stand beside what counts exactly
+            if number is not None and kind not in known:
+                known[kind] = (number, parse_whole(total) if total else None)
         elif (
             name
             and name not in measures
@@ -327,7 +350,9 @@ def _count_and_measure(
             and not (total and parse_whole(value) is not None)
         ):
             measures[name] = value if not total else f"{value} ({total})"
-    return counters, measures
+    if episode is not None and not counters and not rough and any(_GOALS.search(name) for name in measures):
+        return {"step": episode}, {name: text for name, text in measures.items() if not counts_episodes(name)}
+    return (counters if counters.keys() - {"epoch"} else {**rough, **counters}), measures
 
 
 def _is_evaluated(measures: Mapping[str, str], *, has_counter: bool) -> bool:
@@ -344,21 +369,17 @@ def _measures_training(values: Collection[str], counters: Mapping[str, tuple[int
     own = [name for name in values if not name_of_evaluated(name)]
     if any(_GOALS.search(name) for name in own):
         return True
-    if _is_placed(counters) and any(_PERPLEXITY.search(name) for name in own):
+    if is_placed(counters) and any(_PERPLEXITY.search(name) for name in own):
         return True
-    if _is_placed(counters) and "epoch" in counters and any(_ERROR.fullmatch(name) for name in own):
+    if is_placed(counters) and "epoch" in counters and any(_ERROR.fullmatch(name) for name in own):
         return True
     if "epoch" in counters and "step" in counters and ("learning_rate" in own or {"time", "data"} <= set(own)):
         return True
-    if "learning_rate" in own and counters.get("step", (0, None))[1] is not None:
+    is_timed = len(own) == len(values) and not _TIMES_OF_STEPS.isdisjoint(own)
+    if (is_timed or "learning_rate" in own) and counters.get("step", (0, None))[1] is not None:
         return True
     has_pace = any(_PACE.match(name) or name in _STORED_PACES for name in own)
     return has_pace and any(_SCORE.search(name) or _PERPLEXITY.search(name) for name in own)
-
-
-def _are_settings(pairs: Iterable[tuple[str, str, str]]) -> bool:
-    """Whether the counters of a line are how many there will be: `steps: 1000`."""
-    return any(counter_of(name) and name.lower().endswith("s") and not total for name, _, total in pairs)
 
 
 def _is_epoch_alone(text: str, pairs: Collection[tuple[str, str, str]]) -> bool:
@@ -375,9 +396,3 @@ def _is_measure(name: str) -> bool:
     patterns = (_GOALS, _SCORE, _LOSS_LIKE, _PERPLEXITY, _PACE)
     is_named = "loss" in name or "entropy" in name or name in _OF_BLOCKS or name in _STORED_PACES
     return is_named or any(pattern.search(name) for pattern in patterns)
-
-
-def _is_placed(counters: Mapping[str, tuple[int, int | None]]) -> bool:
-    """Whether a step stands beside its epoch or its total: more than somebody's `step: 5`."""
-    steps = [total for kind, (_, total) in counters.items() if kind in ("global", "step", "batch")]
-    return bool(steps) and ("epoch" in counters or any(total is not None for total in steps))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 
 from .numbers import parse_number
@@ -20,7 +20,8 @@ _GLOBAL = frozenset(
     """
     global_step global_steps globalstep global_iter global_iteration acc_iter num_updates num_update nupdates
     n_updates total_timesteps timesteps_total training_iteration training_step step_i train_step train_iter
-    env_steps total_env_steps num_timesteps totalenvinteracts step_num gstep total_train_updates
+    env_step env_steps total_env_steps
+    total_numsteps total_num_timesteps t_env total_t num_timesteps totalenvinteracts step_num gstep total_train_updates
     """.split()
 )
 _STEP = frozenset(
@@ -34,6 +35,7 @@ _BATCH = frozenset(
 _EPOCH = frozenset(["epoch", "epochs", "ep", "ep."])
 # These count only where their total stands behind them: `i = 10 / 17800`.
 SHORT_COUNTERS = frozenset(["i", "it", "idx", "n", "data"])
+_EPISODES = frozenset(["episode", "episodes", "episode num", "i_episode", "episode number"])
 COUNTERS = _GLOBAL | _STEP | _BATCH | _EPOCH
 _TOTALS = frozenset(["max_steps", "total_steps", "max_iter", "max_iters", "total_iters", "num_training_steps"])
 # Words that may stand before a counter without changing what it counts.
@@ -45,14 +47,14 @@ _PLAIN_WORDS = frozenset(
 )
 _TIME_WORDS = frozenset(
     """
-    time eta elapsed remaining date performace performance sec secs seconds
+    time eta elapsed remaining date performace performance sec secs seconds output per
     """.split()
 )
 _TIMES = re.compile(
     r"\b[IWEF]\d{4}(?:\d{4})? \d\d:\d\d:\d\d(?:\.\d{1,9}\s{1,8}\d{1,9})?\b|\b\d{1,3}%\|[^|\r\n]{0,200}\|"
     r"|\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d:\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
     r"|\d{1,2}/\d{1,2}(?:/\d{2,4})?[ ,]+(?=\d\d:)|\b\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d{1,6})?\b(?!:)"
-    r"|\b(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL)\b"
+    r"|\b(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL)\b(?::[\w.]{1,60}:(?=[A-Za-z{\[]))?"
     r"|\((?!(?i:steps?|iter(?:ation)?s?|epochs?|updates?|batch)[: ])[\w.-]{1,40}[: ]\d{1,6}\)"
     r"|\b\d{1,9}(?:\.\d{1,9})? ?m?s/\d{1,6} ?[a-z]{1,8}\b"
     # Julia's blocks of log lines, and its numbers of 32 bits.
@@ -72,7 +74,7 @@ _DEVIATION = re.compile(r"\s{0,4}(?:\u00b1|\+/-|\+-)\s{0,4}$")
 _LOSS_BEFORE = re.compile(r"(?i)(?:^|[\s,;|])[\w ]{0,40}loss\s{1,8}$")
 # `train cross_entropy |  3.21`
 _MEASURE_AND_BAR = re.compile(r"(?i)([\w ]{0,40}(?:loss|entropy|accuracy|perplexity|reward))\s{1,16}\|\s{0,16}$")
-_SEPARATOR = re.compile(r"[,;|(){}\[\]\t<>]|\.\s(?=\S)|\s:\s|\s-+\s|\s{2,}|\*{2,}")
+_SEPARATOR = re.compile(r"[,;|(){}\[\]\t<>]|\.\s(?=\S)|\s:\s|\s-+\s|\s{2,}|\*{2,}|(?<=[\w!.])[\"']\s")
 LABEL = re.compile(r"[A-Za-z_][\w ./%@-]{0,80}")
 # A label is a name; what has one of these is a sentence.
 _PROSE = re.compile(r"(?i)\b(?:of|with|for|by|and|a|the|was|due|to|than|0x[\da-f]{1,32})\b")
@@ -80,6 +82,12 @@ _PROSE = re.compile(r"(?i)\b(?:of|with|for|by|and|a|the|was|due|to|than|0x[\da-f
 _WITHIN = re.compile(r"(?i)(.{0,60}\S) (?:at|after) (?:global )?(step|iteration|iter|update|epoch)$")
 # `eval in step: 1000, loss: 3.01`: an evaluation names the step of the training.
 _EVALUATED_AT = re.compile(r"(?:eval|val|valid|test)\w{0,8} (?:in|at|after|for) (?=[a-z])")
+# `('epoch', 3, 'loss', 2.31)`: what Python 2's print makes of them.
+_QUOTED = re.compile(r"['\"]([A-Za-z_][\w ./-]{0,60}?)[ :=]{0,3}['\"], $")
+# A picture before a label.
+_SYMBOLS = re.compile(r"^[^\x00-\x7f\s][^\x00-\x7f]{0,20}\s")
+_OPENED = re.compile(r"\s{0,4}\]?\s{0,4}\(\s{0,8}")
+_SHARE_OF_EPOCH = re.compile(r"\s{0,4}/\s{0,4}\d{1,12}\s{0,4}\)")
 _BESIDE = re.compile(r"\s{0,4}\]\s{0,4}\[\s{0,8}")
 
 
@@ -113,6 +121,9 @@ def find_labelled(printed: str) -> tuple[list[tuple[str, str, str]], str]:
             name, value, _ = pairs[-1]
             pairs[-1] = (name, value, number)
             continue
+        if pairs and _is_share_of_epoch(printed, between, last) and counter_of(pairs[-1][0]) == "epoch":
+            pairs.append(("step", number, ""))  # `Epoch: 1/20 (12/400)`, `Epoch:[1/20](12/400)`
+            continue
         if pairs and pairs[-1][0] and (beside := _beside(between)):
             if not number.endswith("%") and not counter_of(pairs[-1][0]):
                 pairs.append((f"{pairs[-1][0]}{beside}", number, ""))
@@ -136,6 +147,11 @@ def find_labelled(printed: str) -> tuple[list[tuple[str, str, str]], str]:
     return [pair for pair in pairs if pair[0]], before
 
 
+def _is_share_of_epoch(printed: str, between: str, last: int) -> bool:
+    """Whether a number and its total stand alone in brackets, which `between` opens."""
+    return _OPENED.fullmatch(between) is not None and _SHARE_OF_EPOCH.match(printed, last) is not None
+
+
 def _beside(between: str) -> str:
     """Return whether a number is the average or the deviation of the one before it; empty for all others."""
     return "_avg" if _AVERAGE.match(between) else "_std" if _DEVIATION.match(between) else ""
@@ -149,6 +165,8 @@ def _label_of(between: str) -> tuple[str, str]:
 
 def _find_label(between: str) -> tuple[str, str]:
     """The label at the end of the text before a number, and what stands before the label."""
+    if between[-2:] == ", " and (quoted := _QUOTED.search(between[-_KEPT_CHARACTERS:])) is not None:
+        return quoted.group(1), ""
     text = between.rstrip(" \t:='\"")
     if text[-1:] in ("[", "("):
         inner = text[:-1].rstrip()
@@ -164,7 +182,7 @@ def _find_label(between: str) -> tuple[str, str]:
         left, found, right = label.rpartition(sign)
         if found:
             head, label = head + left + found, right.strip(" '\"")
-    label = label.removesuffix(" is")
+    label = _SYMBOLS.sub("", label).removesuffix(" is").removeprefix("of ")
     if not LABEL.fullmatch(label) or _PROSE.search(label):
         return "", text
     return label, head
@@ -197,6 +215,16 @@ def _counter_of(label: str) -> str:
     return ""
 
 
+def counts_episodes(label: str) -> bool:
+    """Whether a label counts episodes, which are the steps where a line has no other counter."""
+    return label.lower().strip(".") in _EPISODES
+
+
+def is_short_counter(label: str) -> bool:
+    """Whether a label counts steps where their total stands behind it: `Finished training it 1024/306969`."""
+    return len(label) <= _KEPT_CHARACTERS and _normal(label) in SHORT_COUNTERS
+
+
 def find_position(counters: Mapping[str, tuple[int, int | None]]) -> tuple[int | None, dict[str, float]]:
     """The iteration, if a counter names it, and what the counters say else."""
     values: dict[str, float] = {}
@@ -212,6 +240,8 @@ def find_position(counters: Mapping[str, tuple[int, int | None]]) -> tuple[int |
     names_step_first = next(iter(counters), "") == "step"  # a step within an epoch stands behind it
     if whole is None and step is not None and (batch is not None or epoch is None or names_step_first):
         whole, step = step, None
+        if batch is not None and batch[1] is None and epoch is None:
+            values["batch"] = float(batch[0])
     within = step or batch
     if whole is None and within is not None and epoch is None:
         whole, within = within, None
@@ -249,3 +279,21 @@ def words_beside(text: str, pairs: Collection[tuple[str, str, str]]) -> int:
     labels = {word for name, _, _ in pairs for word in re.split(r"[^a-z]+", name.lower())}
     words = re.findall(r"(?<![\w.])[a-z]{3,}", without_times(text[:512]).lower().replace("_", " "))
     return sum(word not in labels and word not in _PLAIN_WORDS and word not in _TIME_WORDS for word in words)
+
+
+def without_labels(text: str, labels: Iterable[str]) -> str:
+    """A line without these labels of its numbers: `Loss: 2.1 || Val Loss: 2.2` speaks of a training."""
+    for label in labels:
+        text = text.replace(label, "")
+    return text
+
+
+def are_settings(pairs: Iterable[tuple[str, str, str]]) -> bool:
+    """Whether the counters of a line are how many there will be: `steps: 1000`."""
+    return any(counter_of(name) and name.lower().endswith("s") and not total for name, _, total in pairs)
+
+
+def is_placed(counters: Mapping[str, tuple[int, int | None]]) -> bool:
+    """Whether a step stands beside its epoch or its total: more than somebody's `step: 5`."""
+    steps = [total for kind, (_, total) in counters.items() if kind in ("global", "step", "batch")]
+    return bool(steps) and ("epoch" in counters or any(total is not None for total in steps))

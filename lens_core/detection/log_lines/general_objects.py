@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from .general_labels import counter_of
@@ -31,3 +31,8 @@ def flatten_object(body: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[
             yield f"{prefix}{key}", repr(value), ""
         elif isinstance(value, str) and len(value) < 40 and parse_number(value) is not None:
             yield f"{prefix}{key}", value, ""
+
+
+def epochs_of_trainer(pairs: Iterable[tuple[str, str, str]]) -> float | None:
+    """The epochs that are done, in a dictionary of a Trainer whose loss has a name of its own."""
+    return next((parse_number(number) for name, number, _ in pairs if name == "epoch"), None)

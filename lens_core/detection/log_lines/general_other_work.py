@@ -28,7 +28,7 @@ _BARE_PAIRS = re.compile(
 # A verb of model preparation right behind a counter and its total is the stage's name; `Quantize loss` is a loss.
 _STAGE = re.compile(
     r"(?i)(?<!\d)\d{1,9} {0,2}(?:/|of) {0,2}\d{1,9} {0,2}[\])]?[:.,>\s-]{1,6}(?:now )?"
-    r"(?P<verb>(?!optimi)[a-z]{2,16}i[sz](?:e[sd]?|ing|ation)|calibrat\w{1,4}|compil\w{1,6}|convert\w{0,4}|export\w{0,4}"
+    r"(?P<verb>(?!optimi|(?!re)[a-z]{0,12}size\b)[a-z]{2,16}i[sz](?:e[sd]?|ing|ation)|calibrat\w{1,4}|compil\w{1,6}|convert\w{0,4}|export\w{0,4}"
     r"|prun(?:e[sd]?|ing)|download\w{0,4}|upload\w{0,4}|load(?:ed|ing)?|sav(?:ed?|ing)|prepar\w{1,8}|profil\w{1,4}"
     r"|benchmark\w{0,4}|deploy\w{0,6}|packag\w{1,4}|extract\w{0,4}|build(?:ing)?|merg(?:e[sd]?|ing)|tun(?:e|ing)"
     r"|fus(?:e[sd]?|ing)|pars(?:e[sd]?|ing)|clean\w{0,4}|check\w{0,4}|verif\w{1,8}|fetch\w{0,4}|encod(?:e[sd]?|ing))"

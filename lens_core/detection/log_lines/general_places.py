@@ -17,9 +17,11 @@ RANGE = re.compile(r"\[ {0,8}\d{1,12} {0,4}- {0,8}(\d{1,12}) {0,8}\]")
 _START = r"[\s:|>-]{0,40}"
 # A line may begin with its step: `100/21150 (epoch 0.236), train_loss = 2.19`, `[100 | 34.56] loss=3.12`.
 _FIRST = re.compile(
-    r"\s{0,8}(?:(?P<step>\d{1,12})/(?P<total>\d{1,12})\s{0,4}[(,;|]|\[(?P<alone>\d{1,12}) \| [\d.]{1,16}\])"
+    r"\s{0,8}(?:(?P<step>\d{1,12})/(?P<total>\d{1,12})\s{0,4}[(,;|:]|\[(?P<alone>\d{1,12}) \| [\d.]{1,16}\])"
 )
 _PAIR = re.compile(r"\[\s{0,8}(\d{1,9})(?:\s{0,8}/\s{0,8}(\d{1,9}))?\s{0,8}\]")
+# `200/ 2983 batches`
+_NAMED_BEHIND = re.compile(r"(?<![\w./-])(\d{1,12})/ {0,8}(\d{1,12}) (?:batch(?:es)?|steps|iter(?:ation)?s|updates)\b")
 _LISTED = re.compile(rf"{_START}\[\s{{0,8}}(\d{{1,9}}),\s{{0,12}}(\d{{1,9}})\s{{0,4}}\][\s:,-]{{0,8}}(?=[A-Za-z])")
 _ALONE = re.compile(
     rf"{_START}(?:\[\s{{0,8}}(?P<within>\d{{1,12}})\s{{0,8}}\]|(?P<bare>\d{{1,12}}))"
@@ -47,6 +49,12 @@ def find_nameless(printed: str) -> Iterator[Labelled]:
         yield "step", found[1].group(1), found[1].group(2) or ""
     elif found and found[0].group(2):
         yield "step", found[0].group(1), found[0].group(2)
+
+
+def find_batch(printed: str) -> Labelled | None:
+    """The batch of an epoch whose name stands behind it: `| epoch   3 |   200/ 2983 batches |`."""
+    named = _NAMED_BEHIND.search(printed) if "/" in printed else None
+    return ("batch", named.group(1), named.group(2)) if named is not None else None
 
 
 def find_number(printed: str) -> Labelled | None:

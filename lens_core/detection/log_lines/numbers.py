@@ -117,9 +117,10 @@ def _read_plainly(values: dict[str, float], field: Field, name: str, text: str) 
         behind = float(average) if slash else None
     except ValueError:
         return False
-    values.setdefault(name, _times(value, field.factor))
+    factor = field.factor
+    values.setdefault(name, value if factor == 1.0 else _times(value, factor))
     if behind is not None:
-        values.setdefault(f"{name}_avg", _times(behind, field.factor))
+        values.setdefault(f"{name}_avg", behind if factor == 1.0 else _times(behind, factor))
     return True
 
 

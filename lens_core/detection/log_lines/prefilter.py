@@ -32,6 +32,7 @@ _NOTHING: frozenset[int] = frozenset()
 _OF_CHECKPOINTS = CHECKPOINT_VERBS | CHECKPOINT_OBJECTS | RESUMING_VERBS | LOADING_VERBS | LOADED_OBJECTS
 # Words that are left of a line of numbers: those of prefixes and of timestamps.
 _MOST_PREFIXES = 4
+_MOST_OF_SERVICE = 2
 _OF_PREFIXES = OF_PREFIXES | {b"t", b"z", b"f", b"p"}
 
 
@@ -138,9 +139,14 @@ class Prefilter:
     def _find_in_row(self, row: bytes) -> Candidates | None:
         """Return the candidates for a row that is new, or too long for the cache."""
         words = row.split()
-        is_idle = self._idle.issuperset(words) and not self._wordless
-        found = None if is_idle else self._find_by_words(row, words)
-        if len(words) <= _MOST_PREFIXES and _OF_PREFIXES.issuperset(words):
+        found: Candidates | None = None
+        if self._wordless or not self._idle.issuperset(words):
+            stems = () if self._stemless.issuperset(words) else self._find_stems(row, words)
+            known = self._known.intersection(words)
+            # Most new rows have no stem and no word of the general reader: their known words say all of them.
+            made = self._plain_sets.get(known, ...) if not stems else ...
+            found = self._of_new_words(known, words, stems) if made is ... else made
+        if len(words) <= _MOST_PREFIXES and _may_be_two_numbers(row, words):
             found = self._with_two_numbers(found)
         if len(row) > _ROW_BYTES:
             return found
@@ -154,14 +160,6 @@ class Prefilter:
         else:
             self._rows[row] = found
         return found
-
-    def _find_by_words(self, row: bytes, words: Sequence[bytes]) -> Candidates | None:
-        """Return the candidates for the words of a row."""
-        stems = () if self._stemless.issuperset(words) else self._find_stems(row, words)
-        known = self._known.intersection(words)
-        # Most new rows have no stem and no word of the general reader: their known words say all of them.
-        found = self._plain_sets.get(known, ...) if not stems else ...
-        return self._of_new_words(known, words, stems) if found is ... else found
 
     def _with_two_numbers(self, found: Candidates | None) -> Candidates:
         """Return the candidates for a row without words beside those of prefixes, which may be two numbers."""
@@ -234,6 +232,15 @@ def _may_tell_of_checkpoint(words: Set[bytes]) -> bool:
     if not LOADING_VERBS.isdisjoint(words) and not LOADED_OBJECTS.isdisjoint(words):
         return True
     return not (CHECKPOINT_VERBS.isdisjoint(words) or CHECKPOINT_OBJECTS.isdisjoint(words))
+
+
+def _may_be_two_numbers(row: bytes, words: Sequence[bytes]) -> bool:
+    """Whether a row has no words beside those of prefixes; a service of docker-compose has a name of its own."""
+    if _OF_PREFIXES.issuperset(words):
+        return True
+    return (
+        row[:1] != b" " and row[-4:] == b"    " and sum(word not in _OF_PREFIXES for word in words) <= _MOST_OF_SERVICE
+    )
 
 
 def _lacks_all(text: str, needed: tuple[str, ...]) -> bool:

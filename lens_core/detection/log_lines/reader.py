@@ -232,6 +232,8 @@ class StreamReader:
         stream, job = moment.stream, moment.job
         if steps.is_beside_epoch(reading, stream):
             return
+        if reading.iteration is not None and stream.announced is not None and reading.iteration > stream.announced:
+            stream.announced = None
         row_step, counter = steps.number(reading, stream, job)
         if reading.values.get("step_in_epoch") == 0.0 and row_step <= stream.last.get(counter, -1):
             return  # a bar that begins anew, before its epoch's name or its numbers have changed
@@ -299,7 +301,7 @@ class StreamReader:
             return False
         if reading.format == NUMBERED and not steps.place_number(reading, stream):
             return False
-        if reading.joins == "announced" and stream.announced is None and _sums_up_banner(reading, stream):
+        if reading.joins == "announced" and stream.announced is None and steps.sums_up_banner(reading, stream):
             return True
         if reading.joins == "announced":
             names = set(stream.announced_names)
@@ -389,15 +391,6 @@ class StreamReader:
             data_source=DATA_SOURCE,
             details=details,
         )
-
-
-def _sums_up_banner(reading: Reading, stream: Stream) -> bool:
-    """Whether a loss without a counter is that of the epoch whose name stands above; makes it the epoch's row."""
-    if stream.epoch is None or "lm_loss" not in reading.values or stream.last.keys() - {EPOCH}:
-        return False
-    reading.values.setdefault("epoch", stream.epoch)
-    reading.format, reading.joins, reading.sums_up_epoch = EPOCH, "", True
-    return True
 
 
 def _newest_attempt(job: Job) -> int:

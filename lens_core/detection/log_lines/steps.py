@@ -6,12 +6,14 @@ import re
 
 from .bars import BAR_TEXT, last_bar
 from .epoch_steps import COUNTER, count_rows, step_of_epoch, steps_per_epoch
-from .general import ANNOUNCEMENT, FORMAT, NUMBERED
+from .general import ANNOUNCEMENT, EPOCH, FORMAT, NUMBERED
 from .readings import Reading
 from .stream_memory import Job, Stream
 
 _MAX_NAMES = 256
 _NAMELESS = re.compile(r"\s{0,8}\[?\d{1,12}/\d")
+# The loop of PyTorch's and torchvision's examples, whose epochs count from 0: `Epoch: [31][  10/5005]`.
+_FROM_ZERO = re.compile(r"\bEpoch: ?\[ {0,8}\d{1,9}(?:/\d{1,9})?\] {0,4}\[")
 
 
 def number(reading: Reading, stream: Stream, job: Job) -> tuple[int, str]:
@@ -24,7 +26,8 @@ def number(reading: Reading, stream: Stream, job: Job) -> tuple[int, str]:
     values = reading.values
     if reading.iteration is not None and reading.bar is None:
         if _counts_epochs(reading, stream):
-            values.update(epoch=float(reading.iteration), step_in_epoch=values.pop("target_iteration"))
+            name = "target_iteration" if "target_iteration" in values else "batch"
+            values.update(epoch=float(reading.iteration), step_in_epoch=values.pop(name))
             reading.iteration = None
         elif "target_iteration" in values and _may_begin_anew(reading, stream):
             return _of_own_bar(reading, stream), reading.format
@@ -78,6 +81,17 @@ def _is_shorter(step: int, length: int, stream: Stream) -> bool:
     return True
 
 
+def sums_up_banner(reading: Reading, stream: Stream) -> bool:
+    """Whether a loss without a counter is that of the epoch whose name stands above; makes it the epoch's row."""
+    if stream.epoch is None or "lm_loss" not in reading.values or stream.last.keys() - {EPOCH}:
+        return False
+    if stream.last.get(EPOCH) == stream.epoch:  # a second loss below the same name is of other work
+        return False
+    reading.values.setdefault("epoch", stream.epoch)
+    reading.format, reading.joins, reading.sums_up_epoch = EPOCH, "", True
+    return True
+
+
 def place_number(reading: Reading, stream: Stream) -> bool:
     """Whether the lone number with which a line begins is its step; a rank's or a viewer's number is none.
 
@@ -95,8 +109,8 @@ def place_number(reading: Reading, stream: Stream) -> bool:
 
 
 def _counts_epochs(reading: Reading, stream: Stream) -> bool:
-    """Whether a counter and its total are an epoch and the step in it: the counter stays, and its total grows."""
-    total = reading.values.get("target_iteration")
+    """Whether a counter and its total, or a batch beside it, are an epoch and the step in it: only the latter grows."""
+    total = reading.values.get("target_iteration", reading.values.get("batch"))
     if total is None or reading.iteration is None or reading.format != FORMAT:
         return False
     before = stream.counted
@@ -117,7 +131,8 @@ def _of_epoch_and_step(reading: Reading, epoch: float | None, step: int, stream:
         return step
     if per_epoch is not None and epoch is None:
         return _of_nameless_epoch(step, int(per_epoch), stream)
-    if epoch == 0.0:
+    is_later = job.last_iteration is None and epoch is not None and epoch > 1.0  # the log was cut, or training resumed
+    if epoch == 0.0 or (is_later and _FROM_ZERO.search(reading.text)):
         job.has_epoch_zero = True
     if per_epoch is not None:
         base = 0 if job.has_epoch_zero else reading.epoch_base

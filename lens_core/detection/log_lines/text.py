@@ -23,6 +23,9 @@ _LAUNCHERS = re.compile(
     r"(?:\d{4}-\d\d-\d\dT\S{1,40} (?:stdout|stderr) [FP] |\[(?:default|rank)\d+\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
     # A number before two values is no host's, but the step of a loop that has no other name for it (Darknet).
     r"|\([^()]{0,80}\bpid=\d{1,10}[^()]{0,80}\) |"
+    # docker-compose's service, and stern's pod with its container; what counts or evaluates something is none.
+    r"(?!(?i:step|iter|epoch|batch|update|e?val|test))[A-Za-z][\w.-]{0,60}[_-]\d{1,5} (?: {0,40}\| {0,2}(?=\S)|"
+    r"(?!step|iter|epoch|batch|update|e?val|test|loss|train)[a-z][a-z\d-]{1,40} (?=[A-Za-z]))|"
     r"(?:[\w.-]{0,80}\d|stderr|stdout): (?![-\d.na]{1,24}, [-\d.na]{1,24} avg)|"
     r"(?:DEBUG|INFO|WARNING|ERROR):(?:root|__main__):)+"
 )
