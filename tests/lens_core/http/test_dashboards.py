@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -20,12 +19,12 @@ from tests.end_to_end.prometheus_world import World, scraping
 from tests.exposition import metric_names
 from tests.lens_core.http.query_app import QueryApp
 from tests.lens_core.http.test_grafana import SEED_BODY, fill, post
+from tests.plugins.sources.wandb_hook.environments import GRAFANA_DATA, node_packages
 
 FOLDER = Path(__file__).parents[3] / "dashboards"
 BOARDS = {path.name: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
 VARIABLES = {"workload": "workload-1", "metric:csv": "loss,accuracy", "search": "", "__timeFrom": "1700000000000"}
 VARIABLES["__timeTo"] = "1700009000000"
-CACHE = Path(os.environ.get("LENS_TEST_ENVIRONMENTS", "~/.cache/lens-test-environments")).expanduser()
 _TO_FRAMES = """
 const { toDataFrame } = require("@grafana/data");
 const items = JSON.parse(require("fs").readFileSync(0, "utf8"));
@@ -121,30 +120,10 @@ async def test_a_real_prometheus_understands_every_query(asked: QueryApp, tmp_pa
         world.stop()
 
 
-def grafana_data() -> Path:
-    """A folder with npm's @grafana/data, installed once."""
-    folder = CACHE / "grafana-data-13.2.3"
-    if not (folder / ".complete").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        command = [
-            "npm",
-            "install",
-            "--no-audit",
-            "--no-fund",
-            "--silent",
-            "--prefix",
-            str(folder),
-            "@grafana/data@13.2.3",
-        ]
-        subprocess.run(command, check=True, timeout=240, stdout=subprocess.DEVNULL)
-        (folder / ".complete").touch()
-    return folder
-
-
 @pytest.mark.slow("fetches Grafana's own packages with npm")
 @pytest.mark.skipif(shutil.which("npm") is None, reason="Debian's npm is not installed")
 async def test_grafana_makes_frames_of_every_shape(asked: QueryApp) -> None:
-    folder = await asyncio.to_thread(grafana_data)
+    folder = await asyncio.to_thread(node_packages, GRAFANA_DATA)
     await fill(asked)
     payload = {"workload_uid": "workload-1", "run_id": "r1"}
     targets = [{"target": "loss", "refId": kind, "type": kind, "payload": payload} for kind in ("table", "frame")]

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from tests.durations import preparing
@@ -63,6 +63,8 @@ EXPORTER: Sequence[str] = ("primus-lens-wandb-exporter==0.2.0", "wandb==0.31.0",
 NOTEBOOK: Sequence[str] = ("wandb==0.31.0", "ipykernel", "jupyter_client")
 # Of the W&B API, the version whose lazy runs have texts for summaries.
 WANDB_LAZY: Sequence[str] = ("wandb==0.22.2",)
+# ClickHouse's engine, which brings a pyarrow of its own.
+CHDB: Sequence[str] = ("chdb-core==26.9.0",)
 # Those that take long to make come first.
 EVERY: Mapping[str, Sequence[str]] = {
     "torch-2.13.0": TORCH,
@@ -73,10 +75,14 @@ EVERY: Mapping[str, Sequence[str]] = {
     "upstream-exporter": EXPORTER,
     "wandb-0.22.2": WANDB_LAZY,
     "notebook": NOTEBOOK,
+    "chdb": CHDB,
     **{f"wandb-{version}": packages for version, packages in WANDB_VERSIONS.items()},
 }
-# Those that the tests of a day need; tests/night.yaml leaves the others' to the night.
-DAY = ("torch-2.13.0", "trackers", "dlrover", "upstream-exporter", f"wandb-{NEWEST}")
+# Those that only tests of the night need (tests/night.yaml).
+NIGHT = {"tensorflow-2.21.0", "wandb-0.22.2", *(f"wandb-{version}" for version in WANDB_VERSIONS if version != NEWEST)}
+DAY = [name for name in EVERY if name not in NIGHT]
+# npm's packages for tests with node.
+GRAFANA_DATA = "@grafana/data@13.2.3"
 
 
 class Environment:
@@ -160,6 +166,8 @@ def write_script(script: str, work: Path) -> Path:
 
 def environment(name: str, packages: Sequence[str], python: str = sys.executable) -> Environment:
     """The cached environment `name` with exactly `packages` asked for; made anew if that list has changed."""
+    if os.environ.get("LENS_WHOLE_RUN") == "day" and name not in DAY:
+        raise AssertionError(f"a test of the day needs the environment {name}, which is not made before: see NIGHT")
     found = CACHE / name
     if _is_complete(found, packages):
         return Environment(found)
@@ -192,10 +200,27 @@ def _made(directory: Path, packages: Sequence[str], python: str) -> Environment:
     return Environment(directory)
 
 
+def node_packages(package: str) -> Path:
+    """The cached folder in whose `node_modules` npm has installed a package."""
+    folder = CACHE / package.replace("/", "-").strip("@")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with preparing(), folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / ".complete").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            command = ["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(folder), package]
+            subprocess.run(command, check=True, timeout=900, stdout=subprocess.DEVNULL)
+            (folder / ".complete").touch()
+    return folder
+
+
 def make_missing(names: Iterable[str]) -> None:
     """Make what is missing, one at a time for each core; what cannot be made is said, and left to its tests."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        made = {name: pool.submit(environment, name, EVERY[name]) for name in names}
+        made: dict[str, Future[object]] = {name: pool.submit(environment, name, EVERY[name]) for name in names}
+        if shutil.which("npm"):
+            made[GRAFANA_DATA] = pool.submit(node_packages, GRAFANA_DATA)
     for name, done in made.items():
         if error := done.exception():
             print(f"{name} could not be made: {error}", file=sys.stderr)

@@ -11,10 +11,9 @@ import httpx
 import pytest
 
 from tests.plugins.sinks.postgresql.support import running_store
-from tests.plugins.sources.wandb_hook.environments import environment
+from tests.plugins.sources.wandb_hook.environments import CHDB, environment
 
 PASSWORD = "pa%25ss"  # as it stands in the address; what it means has a percent sign
-CHDB = ("chdb-core==26.9.0",)
 _numbers = itertools.count()
 
 
