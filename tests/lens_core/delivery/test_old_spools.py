@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from lens_core import BatchLimits, Event, Origin, Record, StepMetrics
+from lens_core import BatchLimits, Event, Origin, Position, Record, StepMetrics
 from lens_core.delivery.dead_letters import DeadLetters
 from lens_core.delivery.sending.cursor import Unpacked
 from lens_core.delivery.spool.file import FORMAT_VERSION
@@ -76,6 +76,17 @@ async def test_a_spool_of_format_1_is_delivered_and_its_dead_letters_are_replaye
     await spool.open({"a": True})
     assert await DeadLetters(spool).replay_letters("a") == 1
     assert await records_for(spool, "a") == [row(1), row(2), Event(type="t"), row(9)]
+    await spool.close()
+
+
+async def test_sinks_know_its_batches_by_the_identity_that_it_had(tmp_path: Path) -> None:
+    """A sink that keeps its own position would otherwise store again what it has."""
+    path = tmp_path / "old.spool"
+    write_format_1(path)
+    spool = Spool(path)
+    await spool.open({"a": True})
+    assert spool.identity_at(Position(1, 0)) == "2c21394a-a47d-4842-9ec2-83bbf388b105"
+    assert spool.identity_at(Position(2, 0)) not in ("", "2c21394a-a47d-4842-9ec2-83bbf388b105")
     await spool.close()
 
 

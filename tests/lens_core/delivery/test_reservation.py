@@ -36,6 +36,17 @@ async def test_nobody_else_gets_promised_room(spool: Spool) -> None:
     assert (spool.pending("a").records, spool.engine.reservations.bytes, spool.free_bytes) == (5, 0, 0)
 
 
+async def test_the_last_room_is_given_to_the_byte(spool: Spool) -> None:
+    await spool.append_all([BATCH])
+    reservation = await spool.reserve([BATCH])
+    await spool.append_all([BATCH] * 3)
+    assert spool.free_bytes == 0
+    with pytest.raises(Overloaded):
+        await spool.append_all([NewBatch(b"x", 1)])
+    await spool.append_all([BATCH], reservation=reservation)
+    assert spool.pending("a").records == 5
+
+
 async def test_room_that_is_given_up_is_free_again(spool: Spool) -> None:
     reservation = await spool.reserve([BATCH] * 5)
     reservation.release()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -34,6 +34,7 @@ from lens_core import (
 from lens_core.base.errors import Unavailable
 from lens_core.base.self_metrics import SelfMetrics
 from lens_core.delivery.sending.sender import SinkSlot
+from lens_core.delivery.spool.sink_state import Reservation
 from lens_core.delivery.spool.spool import Spool
 from lens_core.model.record_filter import RecordFilter
 from lens_core.pipeline.ingest_gate import IngestGate
@@ -338,6 +339,29 @@ async def test_a_full_required_pipeline_refuses_for_all(tmp_path: Path, alone: b
     await until(lambda: len(dead.records) == taken)
     await gate.submit(rows(10))
     await full.stop()
+    await other.stop()
+
+
+class Broken(Pipeline):
+    """Has room for all records, and cannot write them."""
+
+    async def submit(self, records: Sequence[Record], reservation: Reservation | None = None) -> None:
+        raise Unavailable("the disk does not answer")
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("required", [True, False])
+async def test_what_one_pipeline_cannot_write_is_not_acknowledged(tmp_path: Path, alone: bool, required: bool) -> None:
+    slot = SinkSlot(name="s", sink=Keeping(), required=required)
+    broken = Broken("broken", Spool(tmp_path / "broken.spool"), [slot], metrics=SelfMetrics())
+    await broken.start()
+    other = await started(tmp_path, "other", Keeping())
+    gate = IngestGate("api", [broken] if alone else [broken, other], metrics=SelfMetrics())
+    with pytest.raises(Unavailable, match="disk"):
+        await gate.submit(rows(10))
+    assert gate.ledger.accepted == 0
+    assert gate.ledger.entry_difference() == 0
+    await broken.stop()
     await other.stop()
 
 
