@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ from lens_core.detection.log_lines.text import PARTIAL
 from lens_core.testing import until
 from lens_core.testing.running import RunningLens
 from tests.lens_core.cluster.conftest import Daemons
+from tests.waiting import until_answer
 
 # The last lines of a job are those since a partition has its owner.
 LEASE_SECONDS = 6.0
@@ -64,12 +66,8 @@ async def test_two_daemons_answer_as_one_for_rows_and_events(daemons: Daemons, p
         return {name: sorted(steps) for name, steps in named.items()}
 
     wanted = {"loss": list(range(40)), "lm_loss": list(range(1, 13))}
-    for _ in range(300):
-        answers = [await points(lens) for lens in both]
-        if all(answer == wanted for answer in answers):
-            break
-        await asyncio.sleep(0.1)
-    assert answers == [wanted, wanted]
+    for lens in both:
+        await until_answer(partial(points, lens), lambda answer: answer == wanted)
     events = [await asked(lens, "/workloads/job/events") for lens in both]
     assert events[0] == events[1]
 
@@ -87,11 +85,7 @@ async def test_a_job_that_goes_on_at_another_daemon_is_one_attempt(daemons: Daem
         found = await asked(second, "/workloads/job/metrics/data?metrics=lm_loss")
         return sorted((point["iteration"], point["attempt"]) for point in (found or {}).get("data", []))
 
-    for _ in range(300):
-        found = await steps()
-        if len(found) == 12:
-            break
-        await asyncio.sleep(0.1)
+    found = await until_answer(steps, lambda found: len(found) == 12)
     assert [step for step, _ in found] == list(range(1, 13))
     assert len({attempt for _, attempt in found}) == 1
 
@@ -107,11 +101,7 @@ async def test_sessions_that_begin_at_different_daemons_are_numbered_in_their_or
         found = await asked(both[0], "/workloads/job/metrics/data?metrics=loss")
         return sorted((point["iteration"], point["attempt"]) for point in (found or {}).get("data", []))
 
-    for _ in range(300):
-        found = await attempts()
-        if len(found) == 6:
-            break
-        await asyncio.sleep(0.1)
+    found = await until_answer(attempts, lambda found: len(found) == 6)
     numbers = [attempt for _, attempt in found]
     assert numbers == sorted(set(numbers)), found
     async with httpx.AsyncClient(timeout=30) as client:

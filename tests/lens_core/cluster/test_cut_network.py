@@ -18,6 +18,7 @@ from tests.lens_core.cluster.proxies import wires_to
 from tests.lens_core.cluster.test_cluster_road import row, stored
 from tests.lens_core.cluster.test_isolated_sinks import held_partitions
 from tests.lens_core.cluster.test_sharing import role_at, run_command
+from tests.waiting import until_answer
 
 
 def connection_of(lens: RunningLens) -> Connection:
@@ -28,11 +29,7 @@ def connection_of(lens: RunningLens) -> Connection:
 
 async def wait_for_readiness(lens: RunningLens, wanted: int) -> None:
     async with httpx.AsyncClient(timeout=30) as client:
-        for _ in range(600):
-            if (await client.get(f"{lens.url}/readyz")).status_code == wanted:
-                return
-            await asyncio.sleep(0.05)
-    raise AssertionError(f"/readyz does not answer {wanted}")
+        await until_answer(lambda: client.get(f"{lens.url}/readyz"), lambda answer: answer.status_code == wanted)
 
 
 async def send_until_taken(lens: RunningLens, steps: Iterable[int]) -> None:

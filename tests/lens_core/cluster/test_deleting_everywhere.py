@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import Any, ClassVar
 
 import httpx
@@ -19,6 +19,7 @@ from lens_core.testing.running import RunningLens
 from tests.cluster_fleet import line
 from tests.lens_core.cluster.conftest import Daemons
 from tests.lens_core.cluster.test_cluster_road import row
+from tests.waiting import until_answer
 
 # A batch that was on its way when a lease was lost is stored again.
 LEASE_SECONDS = 6.0
@@ -57,11 +58,7 @@ async def workloads_at(lens: RunningLens) -> set[str]:
 
 
 async def wait_for_workloads(lens: RunningLens, wanted: set[str]) -> None:
-    for _ in range(200):
-        if await workloads_at(lens) == wanted:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"{await workloads_at(lens)} is not {wanted}")
+    await until_answer(lambda: workloads_at(lens), lambda found: found == wanted)
 
 
 async def test_what_waits_of_a_deleted_workload_is_sent_by_no_daemon(daemons: Daemons, postgres_dsn: str) -> None:
@@ -108,12 +105,10 @@ async def test_a_deleted_workload_is_forgotten_by_the_directories_and_detectors_
         assert not any(one.workloads for one in lens.daemon.directory.pods())
     await both[1].send([line(2)])
     await wait_for_workloads(both[1], {"job"})
-    for _ in range(200):
-        points = (await both[0].get_json("/workloads/job/metrics/data", metrics="lm_loss"))["data"]
-        if points:
-            break
-        await asyncio.sleep(0.05)
-    assert [(one["iteration"], one["attempt"]) for one in points] == [(2, 1)], "a job that begins anew"
+    found = await until_answer(
+        lambda: both[0].get_json("/workloads/job/metrics/data", metrics="lm_loss"), lambda found: found["data"]
+    )
+    assert [(one["iteration"], one["attempt"]) for one in found["data"]] == [(2, 1)], "a job that begins anew"
 
 
 async def test_a_daemon_that_does_not_answer_is_named_and_the_mark_holds_all_the_same(
@@ -171,10 +166,7 @@ async def test_last_lines_of_moved_partitions_are_shown_until_they_are_deleted(
             (stream,) = (await lens.get_json(f"/workloads/{job}/log-tail"))["streams"]
             assert [one["text"] for one in stream["lines"]] == [f"last of {job}"]
     for job in jobs:
-        for _ in range(200):
-            if (await delete(second, job)).status_code == 200:
-                break
-            await asyncio.sleep(0.1)
+        await until_answer(partial(delete, second, job), lambda answer: answer.status_code == 200)
     for lens in (first, second):
         for job in jobs:
             assert (await lens.get_json(f"/workloads/{job}/log-tail"))["streams"] == []

@@ -17,6 +17,7 @@ from lens_core.cluster.shared_files import _merge_changes
 from lens_core.testing import until
 from lens_core.testing.running import RunningLens
 from tests.lens_core.cluster.conftest import Daemons
+from tests.waiting import until_answer
 
 POD = Pod(uid="pod-1", name="trainer-0", namespace="team", node="n1")
 
@@ -79,11 +80,7 @@ async def test_a_login_at_one_daemon_is_one_at_the_other(daemons: Daemons) -> No
             session = await client.get(f"{both[1].url}/api/v1/session", headers={"Cookie": cookie})
             return session.status_code == 200 and "read" in session.text
 
-        for _ in range(100):
-            if await is_logged_in():
-                break
-            await asyncio.sleep(0.02)
-        assert await is_logged_in()
+        await until_answer(is_logged_in, bool)
 
 
 changes = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 3))

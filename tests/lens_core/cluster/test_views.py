@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -30,6 +31,7 @@ from lens_core.testing import until
 from lens_core.testing.running import RunningLens
 from tests.lens_core.cluster.conftest import Daemons
 from tests.lens_core.cluster.test_cluster_road import row
+from tests.waiting import until_answer
 
 
 class Refusing(Sink):
@@ -76,11 +78,8 @@ async def test_the_status_of_any_daemon_is_that_of_the_cluster(daemons: Daemons)
         received = sum(source["received"] for source in status["sources"])
         return received, sum(sink["ledger"]["delivered"] for one in status["pipelines"] for sink in one["sinks"])
 
-    for _ in range(100):
-        if [await sums(lens) for lens in both] == [(10, 10), (10, 10)]:
-            break
-        await asyncio.sleep(0.05)
-    assert [await sums(lens) for lens in both] == [(10, 10), (10, 10)]
+    for lens in both:
+        await until_answer(partial(sums, lens), lambda answer: answer == (10, 10))
     alone = [await sums(lens, scope="daemon") for lens in both]
     assert [received for received, _ in alone] == [5, 5]
     assert sum(delivered for _, delivered in alone) == 10
@@ -176,11 +175,8 @@ async def test_dead_letters_are_replayed_once_by_a_daemon_that_owns_nothing(daem
     async def letters(lens: RunningLens) -> int:
         return int((await lens.get_json("/dead-letters"))["total_count"])
 
-    for _ in range(100):
-        if [await letters(lens) for lens in both] == [8, 8]:
-            break
-        await asyncio.sleep(0.05)
-    assert [await letters(lens) for lens in both] == [8, 8]
+    for lens in both:
+        await until_answer(partial(letters, lens), lambda answer: answer == 8)
     Refusing.refuses = False
     answer = await both[1].post("/replay", {})
     assert answer.json() == {"replayed": 8}
@@ -207,20 +203,15 @@ async def test_exports_and_federation_of_any_daemon_are_those_of_all(daemons: Da
     for step in range(1, 9):
         await both[step % 2].send([row(f"job-中-{step}", step)])
     jobs = {f'workload_uid="job-中-{step}"' for step in range(1, 9)}
-    for _ in range(200):
-        texts = [await text_of(lens, "/federate") for lens in both]
-        if all(job in text for text in texts for job in jobs):
-            break
-        await asyncio.sleep(0.05)
+    texts = [
+        await until_answer(partial(text_of, lens, "/federate"), lambda text: all(job in text for job in jobs))
+        for lens in both
+    ]
     assert texts[0] == texts[1]
-    assert all(job in texts[0] for job in jobs)
     asked = await both[0].post("/exports", {"workload_uid": "job-中-1", "metrics": "all"})
     assert asked.status_code == 202, asked.text
     path = asked.json()["url"].removeprefix("/api/v1")
-    for _ in range(200):
-        if (found := await both[1].get_json(path))["state"] == "done":
-            break
-        await asyncio.sleep(0.05)
+    found = await until_answer(partial(both[1].get_json, path), lambda found: found["state"] == "done")
     assert found == await both[0].get_json(path)
     assert (await both[1].get_json("/exports"))["total_count"] == 1
     files = [await text_of(lens, f"/api/v1{path}/file") for lens in both]

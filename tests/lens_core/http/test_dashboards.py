@@ -20,6 +20,7 @@ from tests.exposition import metric_names
 from tests.lens_core.http.query_app import QueryApp
 from tests.lens_core.http.test_grafana import SEED_BODY, fill, post
 from tests.plugins.sources.wandb_hook.environments import GRAFANA_DATA, node_packages
+from tests.waiting import until_answer
 
 FOLDER = Path(__file__).parents[3] / "dashboards"
 BOARDS = {path.name: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
@@ -110,12 +111,11 @@ async def test_a_real_prometheus_understands_every_query(asked: QueryApp, tmp_pa
         for expression in expressions(BOARDS["lens.json"]):
             await asyncio.to_thread(prometheus.query, expression)
         async with httpx.AsyncClient(timeout=240) as client:
-            for _ in range(200):
-                found = await client.get(f"{prometheus.url}/api/v1/query", params={"query": "lens_http_requests_total"})
-                if found.json()["data"]["result"]:
-                    break
-                await asyncio.sleep(0.1)
-        assert found.json()["data"]["result"]
+            query = {"query": "lens_http_requests_total"}
+            await until_answer(
+                lambda: client.get(f"{prometheus.url}/api/v1/query", params=query),
+                lambda found: found.json()["data"]["result"],
+            )
     finally:
         world.stop()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.running_lens import wait_for
 from tests.plugins.sources.wandb_hook.environments import Environment, write_script
 from tests.plugins.sources.wandb_hook.receiver import Receiver, receiving
 
@@ -191,9 +192,8 @@ RUNNING = """
     wandb.init(project="p", mode="disabled")
     for step in range(100):
         wandb.log({"loss": step})
-    time.sleep(1.0)
     print("ready", flush=True)
-    time.sleep(60)
+    time.sleep(3600)
 """
 
 
@@ -204,6 +204,7 @@ def test_a_killed_process_loses_at_most_one_interval(
     process = newest.start(RUNNING, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
+    receiver.wait_for(lambda: len(receiver.points()) == 100)
     process.send_signal(how)
     process.communicate(timeout=240)
     assert len(receiver.points()) == 100
@@ -219,6 +220,7 @@ def test_a_killed_process_leaves_its_rows_to_the_next_one(newest: Environment, t
     process = newest.start(RUNNING, tmp_path, variables)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
+    wait_for(lambda: "".join(path.read_text() for path in spool.glob("*.jsonl")).count('"loss"') == 100)
     process.kill()
     process.communicate(timeout=240)
     left = list(spool.glob("*.jsonl"))
@@ -245,11 +247,14 @@ def test_a_killed_process_leaves_its_rows_to_the_next_one(newest: Environment, t
 def test_os_exit_with_a_spool_keeps_what_is_older_than_an_interval(newest: Environment, tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     script = """
-        import os, time
+        import glob, os, time
         import wandb
         wandb.init(project="p", mode="disabled")
         wandb.log({"loss": 1})
-        time.sleep(0.6)
+        deadline = time.monotonic() + 240
+        while not any('"loss"' in open(path).read() for path in glob.glob("spool/*.jsonl")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         os._exit(0)
     """
     url = f"http://127.0.0.1:{free_port()}/api/v1"

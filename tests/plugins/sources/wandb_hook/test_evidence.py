@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ EVIDENCE = """
 
     run = wandb.init(project="proj", name="nice", tags=["a", "b"], config={"lr": 0.1, "hf_token": "hf_xyz"})
     wandb.log({"loss": 1})
-    time.sleep(0.5)
+    input()  # until the first evidence is sent
     run.config.update({"late": 1})
     megatron = types.ModuleType("megatron")
     megatron.__version__ = "0.9"
@@ -140,8 +141,11 @@ def test_evidence_is_sent_at_start_and_again_at_the_end(
         "PRIMUS_LENS_API_TOKEN": "hidden-token",
         "WORKLOAD_UID": "w",
     }
-    done = each_wandb.run(EVIDENCE, tmp_path, variables)
-    assert "lens-hook" not in done.stderr
+    process = each_wandb.start(EVIDENCE, tmp_path, variables, stdin=subprocess.PIPE)
+    receiver.wait_for(lambda: receiver.records("evidence"))
+    _, said = process.communicate("\n", timeout=240)
+    assert process.returncode == 0, said
+    assert "lens-hook" not in said
     first, *_, last = [record["facts"] for record in receiver.records("evidence")]
     assert first["wandb"]["project"] == "proj"
     assert first["wandb"]["name"] == "nice"

@@ -169,7 +169,11 @@ def test_enhancement_adds_the_machine(newest: Environment, receiver: Receiver, t
         import wandb
         wandb.init(project="p")
         wandb.log({"loss": 1})
-        time.sleep(1.0)
+        from lens_hook import runtime
+        deadline = time.monotonic() + 240
+        while not runtime.get_runtime().system_values:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         data = {"loss": 2}
         wandb.log(data)
         assert data == {"loss": 2}
