@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -96,6 +97,7 @@ def things_by_name(trees: Mapping[str, ast.Module]) -> dict[str, set[str]]:
     return things
 
 
+@cache
 def parsed_trees() -> dict[str, ast.Module]:
     """Parse every module of the product."""
     paths = [path for tree in TREES for path in sorted((ROOT / tree).rglob("*.py"))]

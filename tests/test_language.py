@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tokenize
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -58,6 +59,7 @@ def test_no_docstring_begins_with_a_relative_clause() -> None:
     assert found == []
 
 
+@cache
 def texts_of(path: Path) -> list[tuple[int, str]]:
     """Return the comments and the texts with blanks of a module, each with its line."""
     with tokenize.open(path) as file:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.generated import PROFILE, examples, part
+from tests.plugins.sources.wandb_hook.environments import DAY, EVERY, NIGHT, environment
 from tests.selection import COLLECTED, night_of, unused
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +40,15 @@ def test_the_night_is_left_out_by_day_and_nothing_else() -> None:
     every, day = collected("--night", place), collected(place)
     assert [test for test in every if test not in day]
     assert day == [test for test in every if not any(entry.match.search(test) for entry in night)]
+
+
+def test_by_day_no_test_makes_an_environment_that_was_not_made_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(EVERY) > NIGHT
+    assert set(DAY) == set(EVERY) - NIGHT
+    monkeypatch.setenv("LENS_WHOLE_RUN", "day")
+    for name in NIGHT:
+        with pytest.raises(AssertionError, match=name):
+            environment(name, EVERY[name])
 
 
 def test_quick_tests_start_no_servers() -> None:

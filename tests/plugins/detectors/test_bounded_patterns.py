@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -62,7 +63,8 @@ def is_superlinear(call: Callable[[str], object], make: Callable[[int], str]) ->
 
 
 @pytest.mark.parametrize("pattern", [r"\d+x", r"x.*yz"])
-def test_patterns_that_are_not_linear_are_found(pattern: str) -> None:
+def test_patterns_that_are_not_linear_are_found(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "_TRIES", 1)  # more tries only acquit
     search = re.compile(pattern).search
     assert any(is_superlinear(search, pump.line) for pump in pumps_of(pattern))
 

@@ -285,7 +285,7 @@ def test_a_wrong_token_is_said_once_and_tried_on_slowly(capfd: pytest.CaptureFix
         assert sending.send(batch(), 5.0)
         assert counts.delivered_rows == 10
     said = capfd.readouterr().err
-    assert said.count("401") == 1
+    assert said.count("answers 401: set PRIMUS_LENS_API_TOKEN") == 1
     assert "very-secret" not in said
 
 
