@@ -183,3 +183,15 @@ async def test_a_sender_that_knows_pod_and_workload_teaches_whose_the_pod_is(sto
     found = await points(store, workload_uid="job1")
     assert {point.data_source for point in found} == {"wandb", "log"}
     assert [workload.workload_uid for workload in (await store.workloads()).workloads] == ["job1"]
+
+
+async def test_a_stream_knows_the_iterations_and_times_of_rows_that_are_written_again(
+    spool: Spool, postgres_dsn: str
+) -> None:
+    of_stream = "select own_iterations, first_iteration, last_iteration, first_seen_us, last_seen_us from lens_stream"
+    await spool.deliver(row(5), row(6))
+    assert ask(postgres_dsn, of_stream) == [(False, 5, 6, 1_700_000_005_000_000, 1_700_000_006_000_000)]
+    await spool.deliver(row(5, iteration=70, event_time=1_700_000_100.0, sequence=100, values={"loss": 2.0}))
+    assert ask(postgres_dsn, of_stream) == [(True, 5, 70, 1_700_000_005_000_000, 1_700_000_100_000_000)]
+    await spool.deliver(row(6, iteration=2, event_time=1_700_000_001.0, sequence=100))
+    assert ask(postgres_dsn, of_stream) == [(True, 2, 70, 1_700_000_001_000_000, 1_700_000_100_000_000)]
