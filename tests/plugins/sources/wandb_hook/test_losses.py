@@ -36,4 +36,4 @@ def test_events_that_cannot_be_encoded_are_counted(
     assert [event["details"] for event in receiver.records("event")] == [{"path": "x"}]
     assert len(receiver.rows()) == 2
     assert hook.buffer.counts.lost_others == odd
-    assert f"{odd} events or evidence records did not reach {receiver.url}" in capfd.readouterr().err
+    assert f" {odd} events or evidence records did not reach {receiver.url}" in capfd.readouterr().err
