@@ -43,6 +43,11 @@ class Gate(Sink):
     def jobs(cls) -> set[str]:
         return {one.origin.workload_uid for one in cls.records}
 
+    @classmethod
+    def steps_of(cls, uid: str) -> list[int]:
+        rows = [one for one in cls.records if isinstance(one, StepMetrics)]
+        return sorted(row.row_step for row in rows if row.origin.workload_uid == uid)
+
 
 def with_gate(dsn: str) -> dict[str, Any]:
     return {"sinks": {"store": {"type": "postgresql", "dsn": dsn}, "g": {"type": "gate"}}, "store": "store"}
@@ -75,10 +80,10 @@ async def test_what_waits_of_a_deleted_workload_is_sent_by_no_daemon(daemons: Da
     late = await daemons(with_gate(postgres_dsn), Gate)  # knows the marks of before its time
     await both[1].send([row("gone", 99)])
     Gate.is_open = True
-    await until(lambda: {"other", "gone"} <= Gate.jobs(), "what waits, and what came afterwards")
-    assert sorted(one.row_step for one in Gate.records if one.origin.workload_uid == "gone") == [99]  # type: ignore[union-attr]
-    steps = sorted(one.row_step for one in Gate.records if one.origin.workload_uid == "other")  # type: ignore[union-attr]
-    assert steps == list(range(1, 7))
+    await until(
+        lambda: Gate.steps_of("other") == list(range(1, 7)) and "gone" in Gate.jobs(), "what waits, and what came"
+    )
+    assert Gate.steps_of("gone") == [99]
     assert "job" not in Gate.jobs()
     await wait_for_workloads(late, {"other", "gone"})
 

@@ -7,6 +7,26 @@ export class ApiError extends Error {
   }
 }
 
+export const RETRY_MS = 3000;
+
+// No answer, or one that says "not now": it is asked again.
+export const passes = (error) => error instanceof ApiError && (error.status === 0 || error.status === 429 || error.status >= 500);
+
+// Work of a view that is done again soon when what it asked was not answered.
+export function retried(work, { say, signal }) {
+  let again = null;
+  return async function run() {
+    clearTimeout(again);
+    try {
+      await work();
+    } catch (error) {
+      if (signal.aborted) return;
+      say(error);
+      if (passes(error)) again = setTimeout(run, RETRY_MS);
+    }
+  };
+}
+
 let session = null;
 let answeredAt = null; // ms
 

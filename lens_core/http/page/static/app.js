@@ -1,6 +1,6 @@
 // The frame of the page: which view, errors in words, the connection, light and dark, keys.
 
-import { ApiError, askAhead, lastAnswered, send, whoAmI, workloadPath } from "./api.js";
+import { ApiError, askAhead, lastAnswered, passes, RETRY_MS, send, whoAmI, workloadPath } from "./api.js";
 import { clockTime } from "./format.js";
 import { connect, disconnect, lastHeard, watchConnection } from "./live.js";
 import { keep, kept, read } from "./state.js";
@@ -13,7 +13,6 @@ const health = async (...asked) => (await import("./health.js")).showHealth(...a
 const VIEWS = { "/": ["list", list], "/workload": ["list", workload], "/time": ["time", time], "/health": ["health", health] };
 const main = document.getElementById("main");
 const problem = document.getElementById("problem");
-const RETRY_MS = 3000;
 let stop = () => {};
 let again = null;
 let isConnected = null; // null before the first word
@@ -61,12 +60,9 @@ async function route() {
   } catch (error) {
     if (controller.signal.aborted) return;
     say(error);
-    if (passes(error)) again = setTimeout(route, RETRY_MS);
+    if (passes(error)) again = setTimeout(route, RETRY_MS); // the view is built again until it is there
   }
 }
-
-// Without an answer, or with one that says "not now", the view is built again until it is there.
-const passes = (error) => error instanceof ApiError && (error.status === 0 || error.status === 429 || error.status >= 500);
 
 function theme(next) {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
@@ -124,7 +120,7 @@ watchConnection((connected) => {
 });
 window.addEventListener("hashchange", route);
 window.addEventListener("pagehide", disconnect);
+connect(); // first: what comes behind the answers of a view is then heard
 askFirst(read());
 route();
-connect();
 login().catch(say);

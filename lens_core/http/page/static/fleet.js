@@ -1,6 +1,6 @@
 // Where the time of all jobs went: the sum of all buckets, interruptions by cause and by node, and what groups of jobs cost.
 
-import { get } from "./api.js";
+import { get, retried } from "./api.js";
 import { el, name, svg, table } from "./dom.js";
 import { count, duration, money, priced, words } from "./format.js";
 import { empty } from "./pieces.js";
@@ -19,16 +19,17 @@ export async function showFleet(root, query, { say, signal }) {
     say(null);
     place.replaceChildren(...paint(found, wanted.by));
   };
+  const again = retried(load, { say, signal });
   const choose = (key, options) =>
     el("select", { "aria-label": key === "since" ? "Span" : "Groups", on: { change: (event) => change(key, event.target.value) } }, Object.entries(options).map(([value, text]) => el("option", { value, selected: wanted[key] === value }, text)));
   const change = (key, value) => {
     wanted[key] = value;
     note(wanted);
-    load().catch(say);
+    again();
   };
   root.append(el("h1", {}, "Where the time went"), el("div", { class: "bar" }, choose("since", SPANS), " by ", choose("by", GROUPS)), place);
   await load();
-  const timer = setInterval(() => document.hidden || load().catch(say), EVERY_MS);
+  const timer = setInterval(() => document.hidden || again(), EVERY_MS);
   return () => clearInterval(timer);
 }
 

@@ -1,6 +1,6 @@
 // The list of workloads: what failed or stalled first, then what was seen last.
 
-import { get } from "./api.js";
+import { get, retried } from "./api.js";
 import { button, el, name, throttle } from "./dom.js";
 import { ago, count } from "./format.js";
 import { listen } from "./live.js";
@@ -12,14 +12,25 @@ const PAGE = 50;
 
 export async function showList(root, query, { say, signal }) {
   const list = new List(root, query, say, signal);
-  await list.load();
-  const refresh = throttle(2000, () => list.load().catch(say));
+  const refresh = throttle(2000, list.refresh);
   let later = null;
+  let isLoaded = false;
+  let hasNews = false;
   const stopListening = listen(() => {
+    hasNews = true;
+    if (!isLoaded) return;
     refresh();
     clearTimeout(later);
     later = setTimeout(refresh, 1500); // what was taken just now is in the store then
   });
+  try {
+    await list.load();
+  } catch (error) {
+    stopListening();
+    throw error;
+  }
+  isLoaded = true;
+  if (hasNews) refresh();
   const clock = setInterval(() => list.tick(), 5000);
   const often = setInterval(() => document.hidden || refresh(), 30000); // silence is news too
   return () => {
@@ -34,6 +45,7 @@ export async function showList(root, query, { say, signal }) {
 class List {
   constructor(root, query, say, signal) {
     Object.assign(this, { say, signal });
+    this.refresh = retried(() => this.load(), { say, signal });
     this.search = query.get("search") ?? "";
     this.cursor = query.get("cursor") ?? "";
     this.before = Array.from({ length: this.cursor ? Math.max(1, Number(query.get("page")) - 1 || 1) : 0 }, () => "");
@@ -95,7 +107,7 @@ class List {
     this.cursor = "";
     this.note();
     this.paintHeads();
-    this.load().catch(this.say);
+    this.refresh();
   }
 
   start(search) {
@@ -109,7 +121,7 @@ class List {
     this.before = before;
     this.note();
     window.scrollTo(0, 0);
-    this.load().catch(this.say);
+    this.refresh();
   }
 
   // The page and what is chosen are in the address, as the search is.
