@@ -176,6 +176,24 @@ def test_a_forked_child_with_a_run_of_its_own(receiver: Receiver, tmp_path: Path
     assert Counter(receiver.points()) == expected(tracker, 5)
 
 
+@pytest.mark.parametrize("version", ["new", "old"])
+def test_a_dictionary_of_comet_keeps_its_step_while_another_thread_logs(
+    receiver: Receiver, tmp_path: Path, version: str
+) -> None:
+    body = """
+        start()
+        class Rows(dict):
+            def items(self):
+                other = threading.Thread(target=run.set_step, args=(999,))
+                other.start()
+                other.join()
+                return super().items()
+        run.log_metrics(Rows(loss=1, lr=0.5), step=7)
+    """
+    environment_of(version).run(script_of("comet", body), tmp_path, variables(receiver))
+    assert sorted(receiver.points()) == [(7, "loss", 1), (7, "lr", 0.5)]
+
+
 def test_only_the_named_trackers(trackers_environment: Environment, receiver: Receiver, tmp_path: Path) -> None:
     script = """
         import lens_hook

@@ -6,6 +6,7 @@ TensorBoard are marked as theirs.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +15,15 @@ from .. import tracking
 _MIRRORED = {"mlflow": "mlflow", "tensorboard": "tensorflow", "tensorboardX": "tensorflow"}
 _OWN = ("sys.", "process duration")
 _COUNTER = "_lens_hook_counter"
+_dictionary = threading.local()  # `step` of the dictionary that this thread logs
 
 
 def patch_comet(module: Any) -> None:
     """Patch the experiment class of `comet_ml.experiment`."""
     owner = getattr(module, "CometExperiment", None) or module.BaseExperiment
     tracking.wrap(owner, "_log_metric", _logging_of_comet)
+    if "_log_metrics" in vars(owner):
+        tracking.wrap(owner, "_log_metrics", _logging_of_dictionaries)
     tracking.follow(owner, "end", _note_end)
 
 
@@ -46,6 +50,19 @@ def _logging_of_comet(original: Callable[..., Any]) -> Callable[..., Any]:
     return _log_metric
 
 
+def _logging_of_dictionaries(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A dictionary's step is the experiment's while its values are logged, unless another thread moves that on."""
+
+    def _log_metrics(self: Any, *values: Any, **options: Any) -> Any:
+        _dictionary.step = options.get("step", values[2] if len(values) > 2 else None)
+        try:
+            return original(self, *values, **options)
+        finally:
+            _dictionary.step = None
+
+    return _log_metrics
+
+
 def _log_comet_value(
     run: Any, name: str, value: Any, given: Any, epoch: Any, include_context: Any, framework: Any
 ) -> None:
@@ -55,7 +72,8 @@ def _log_comet_value(
     mirror = _MIRRORED.get(str(framework), "")
     full_name = run._fullname(name, include_context=include_context)
     # Another thread may have moved the experiment's step on since the call.
-    step = given if type(given) is int else run.curr_step
+    told = given if given is not None else getattr(_dictionary, "step", None)
+    step = told if type(told) is int else run.curr_step
     if mirror == "mlflow" and epoch is not None:
         step = epoch
     if step is None:
