@@ -4,6 +4,8 @@ import signal
 import time
 from collections.abc import Callable
 
+import pytest
+
 from tests.browser.browsing import EXPECTED_WHEN_AWAY
 from tests.browser.conftest import Browse
 from tests.browser.training import rows, send_events, send_evidence, send_many, send_rows
@@ -73,6 +75,7 @@ def test_a_view_that_is_opened_while_the_daemon_is_away_comes_by_itself(browse: 
         assert page.locator("#problem").is_hidden()
 
 
+@pytest.mark.slow("waits for as long as the page takes silence for a pause")
 def test_a_daemon_that_stands_still_is_not_live(browse: Browse, own_lens: OwnLens) -> None:
     lens = own_lens("frozen")
     send_rows(lens, "job", rows(5))

@@ -12,6 +12,7 @@ import pytest
 
 from tests.docs import test_cluster_page as cluster
 from tests.docs.pages import PAGES, ROOT, blocks_of, blocks_that_ran, ended_tests
+from tests.durations import preparing
 from tests.end_to_end.running_lens import wait_for
 
 HERE = Path(__file__).parent
@@ -72,7 +73,8 @@ def test_every_console_block_was_run(request: pytest.FixtureRequest) -> None:
     if not is_whole(request.session) or cluster.MISSING:
         pytest.skip(f"does not apply: only some of the pages' tests run. {cluster.MISSING}")
     others = {item.nodeid for item in request.session.items if item.path.parent == HERE and item.path != request.path}
-    wait_for(lambda: others <= ended_tests(), 800, "the end of the pages' other tests")
+    with preparing():
+        wait_for(lambda: others <= ended_tests(), 800, "the end of the pages' other tests")
     ran = blocks_that_ran()
     left_out = {
         (name_of(page), block) for page in PAGES for block in blocks_of(page.read_text(), "console") if block not in ran

@@ -39,6 +39,7 @@ async def send_until_taken(lens: RunningLens, steps: Iterable[int]) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow("waits until the leases of a daemon without NATS have run out, and until it is back")
 # The client of NATS leaves the socket of a server that fell silent to the garbage collector.
 @pytest.mark.filterwarnings("ignore:unclosed <StreamWriter:ResourceWarning")
 async def test_a_daemon_without_nats_is_replaced_and_comes_back(
