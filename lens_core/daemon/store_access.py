@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+import httpx
 
 from ..base.data_dir import DataDirLock, running_address
 from ..base.errors import LensError
@@ -15,20 +18,27 @@ from ..plugin_api.store import Store
 from ..plugin_host.host import PluginHost
 from .assembling import make_component
 
+EXCHANGE_SECONDS = 120.0
+LOOK_SECONDS = 0.1
+
 
 @asynccontextmanager
 async def open_store(config_file: Path | None, data_dir: Path | None = None) -> AsyncIterator[Store]:
     """Start the store of a configuration (None: the default one) and stop it at the end of the block.
 
-    Where no daemon runs on the data directory, none can start meanwhile. Raises LensError.
+    Where no daemon runs on the data directory, none can start meanwhile; one that exchanges its configuration, and
+    with it its own database server, is waited for. Raises LensError.
     """
     config = load_config(config_file, PluginHost.load(), data_dir=data_dir)
     component = config.sinks.get(config.store or "")
     if component is None:
         raise LensError("no sink of this configuration is a store")
-    lock = None if running_address(config.data_dir) else DataDirLock(config.data_dir)
+    address = running_address(config.data_dir)
+    lock = DataDirLock(config.data_dir) if address is None else None
     if lock is not None:
         lock.acquire()
+    if address is not None:
+        await _wait_for_exchange(address.url)
     try:
         made = make_component(config, component, SelfMetrics(), Directory(config.server.cluster_name))
         assert isinstance(made, Store)  # the configuration has looked at that
@@ -42,3 +52,19 @@ async def open_store(config_file: Path | None, data_dir: Path | None = None) -> 
     finally:
         if lock is not None:
             lock.release()
+
+
+async def _wait_for_exchange(url: str) -> None:
+    """Return once a daemon is alive and exchanges no configuration; whatever else keeps it silent is not waited for."""
+    ends = asyncio.get_running_loop().time() + EXCHANGE_SECONDS
+    async with httpx.AsyncClient(verify=False, trust_env=False) as client:  # of this machine; nothing is told to it
+        while True:
+            try:
+                answer = await client.get(f"{url}/livez")
+            except httpx.HTTPError:
+                return
+            if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                return
+            if asyncio.get_running_loop().time() > ends:
+                raise LensError(f"the daemon on {url} exchanges its configuration; try again when it is ready")
+            await asyncio.sleep(LOOK_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import signal
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from lens_core import PointQuery
+from lens_core.commands import open_store
 from tests.end_to_end.running_lens import RunningLens, http_get, ledgers_add_up, metrics_body, wait_for
 
 MakeLens = Callable[..., RunningLens]
@@ -102,3 +105,24 @@ def test_a_daemon_that_can_go_neither_way_ends_with_an_error(make_lens: MakeLens
     lens.process.stdout.close()
     assert "the configuration before it cannot be started either" in lens.log.read_text()
     assert "Traceback" not in lens.log.read_text()
+
+
+def test_a_command_that_opens_the_store_waits_for_the_end_of_a_reload(make_lens: MakeLens) -> None:
+    """A reload stops the embedded server and starts it: a command may neither meet that nor start its own."""
+    lens = make_lens("sinks: {store: {type: postgresql}}\n").start()
+    assert lens.post("/wandb/metrics", metrics_body("kept", range(20))).is_success
+    lens.drained()
+
+    async def count_points() -> int:
+        async with open_store(lens.data_dir.with_suffix(".yaml"), lens.data_dir) as store:
+            query = PointQuery(workload_uid="kept", metrics=("m0",))
+            return sum([len(points) async for points in store.metric_points(query)])
+
+    assert asyncio.run(count_points()) == 20
+    for _ in range(3):
+        reload(lens)
+        wait_for(lambda: http_get(f"{lens.url}/livez").status_code == 503, what="the exchange of the configuration")
+        assert asyncio.run(count_points()) == 20
+        wait_until_ready(lens)
+        assert len(lens.points("kept", metrics="m0")) == 20
+    assert "leftover" not in lens.log.read_text()

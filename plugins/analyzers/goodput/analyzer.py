@@ -76,7 +76,6 @@ class Goodput(Analyzer):
         self._options = settings
         self._fleet: FleetBooks | None = None
         self._turns = Turns(settings)
-        self._lock = asyncio.Lock()
         self._rows = RowCache(_MOST_ROW_BYTES)
         self._siblings = SiblingReader()
         self._cached: dict[str, tuple[str, float, list[Books]]] = {}
@@ -88,23 +87,20 @@ class Goodput(Analyzer):
 
     async def stop(self) -> None:
         """Close the sums."""
-        async with self._lock:
-            if self._fleet is not None:
-                self._fleet.close()
-                self._fleet = None
+        if self._fleet is not None:
+            fleet, self._fleet = self._fleet, None
+            await asyncio.to_thread(fleet.close)
 
     async def analyze(self, changed: Sequence[str]) -> Sequence[Record]:
         """Make the ledgers of workloads that changed, as many as 20 seconds allow; the others come next time."""
         fleet = self._opened()
-        async with self._lock:
-            await asyncio.to_thread(fleet.note_changes, changed)
+        await asyncio.to_thread(fleet.note_changes, changed)
         return await self._turns.examine_due(changed, lambda uid: self._look_at(fleet, uid))
 
     async def _look_at(self, fleet: FleetBooks, uid: str) -> list[Record]:
         books = await self._books(uid)
         if not books:
-            async with self._lock:
-                await asyncio.to_thread(fleet.forget, uid)
+            await asyncio.to_thread(fleet.forget, uid)
             return []
         ledger, days, windows = await asyncio.to_thread(_close_books, books[0])
         detections = await self.store.detections(uid)
@@ -118,8 +114,7 @@ class Goodput(Analyzer):
             framework=best.framework if best is not None else "",
             at_risk_gpu_seconds=at_risk,
         )
-        async with self._lock:
-            await asyncio.to_thread(fleet.book, job, days, ledger.interruptions)
+        await asyncio.to_thread(fleet.book, job, days, ledger.interruptions)
         ended = (books[0].origin + max(account.life.end for account in books[0].accounts)) / MICRO
         is_recent = time.time() - ended <= self._options.recent_seconds
         return _measurements(uid, ledger, windows, at_risk) if is_recent else []
@@ -163,8 +158,7 @@ class Goodput(Analyzer):
             raise BadRequest(f"by is {by[:50]!r}; it must be one of {', '.join((*INTERRUPTION_GROUPS, *GROUPS))}")
         begin = time.time() - seconds_of_span(request.query.get("since", "") or "7d")
         fleet = self._opened()
-        async with self._lock:
-            answer = await asyncio.to_thread(fleet.answer, int(max(0.0, begin) // _DAY_SECONDS), by, uids)
+        answer = await asyncio.to_thread(fleet.answer, int(max(0.0, begin) // _DAY_SECONDS), by, uids)
         return Reply(body=with_prices(answer, self._options.price_per_gpu_hour))
 
     async def _books(self, uid: str) -> list[Books]:

@@ -6,6 +6,7 @@ All of it can be made again from the store; a file that cannot be read is begun 
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -51,11 +52,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetBooks:
-    """The file; its calls block and belong into a thread, one at a time."""
+    """The file; its calls block and belong into threads. Each has its turn, and so has `close`.
+
+    A call goes on in its thread when whoever awaited it is cancelled, and a connection that is closed under it would
+    end the process.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
+        self._turn = threading.Lock()
         self._connection = self._open()
 
     def _open(self) -> sqlite3.Connection:
@@ -73,26 +79,34 @@ class FleetBooks:
         return connection
 
     def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
+        """Close the file, behind the call that has its turn."""
+        with self._turn:
+            self._connection.close()
 
     def note_changes(self, uids: Iterable[str]) -> None:
         """Remember workloads that have to be looked at; one that waits already keeps its turn."""
-        self._connection.execute("begin")
-        self._connection.executemany("insert or ignore into pending values (?)", [(uid,) for uid in uids])
-        self._connection.execute("commit")
+        with self._turn:
+            self._connection.execute("begin")
+            self._connection.executemany("insert or ignore into pending values (?)", [(uid,) for uid in uids])
+            self._connection.execute("commit")
 
     def pending(self) -> list[str]:
         """The workloads that have to be looked at."""
-        return [uid for (uid,) in self._connection.execute("select uid from pending order by uid")]
+        with self._turn:
+            return [uid for (uid,) in self._connection.execute("select uid from pending order by uid")]
 
     def forget(self, uid: str) -> None:
         """Remove a workload that is gone."""
-        for table in ("job", "day", "interruption", "pending"):
-            self._connection.execute(f"delete from {table} where uid = ?", (uid,))
+        with self._turn:
+            for table in ("job", "day", "interruption", "pending"):
+                self._connection.execute(f"delete from {table} where uid = ?", (uid,))
 
     def book(self, job: Job, days: Days, interruptions: Sequence[Interruption]) -> None:
         """Replace what is known of a workload."""
+        with self._turn:
+            self._replace_job(job, days, interruptions)
+
+    def _replace_job(self, job: Job, days: Days, interruptions: Sequence[Interruption]) -> None:
         marks = ", ".join("?" * (2 + len(_COLUMNS)))
         run = self._connection.execute
         run("begin")
@@ -120,8 +134,11 @@ class FleetBooks:
 
     def answer(self, since_day: int, by: str, uids: Sequence[str] = ()) -> dict[str, Any]:
         """The sums since the beginning of a day, of all and of each group; `uids` are for groups by workload."""
-        if by == "workload":
-            return self._of_workloads(since_day, uids)
+        with self._turn:
+            return self._of_workloads(since_day, uids) if by == "workload" else self._of_groups(since_day, by)
+
+    def _of_groups(self, since_day: int, by: str) -> dict[str, Any]:
+        """The sums of all and of each group."""
         groups = self._sums(f"job.{by}" if by in GROUPS else "''", since_day)
         whole = _whole(groups)
         answer: dict[str, Any] = {"since": since_day * 86_400_000, "by": by, **whole}

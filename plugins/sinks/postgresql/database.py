@@ -26,7 +26,6 @@ from .readers import Readers
 from .replica import Replica
 from .settings import PostgreSQLSettings
 
-_FIRST_PAUSES_SECONDS = (0.1, 0.3)
 _FIRST_TRY_SECONDS = 20.0
 _LONGEST_PAUSE_SECONDS = 5.0
 _POOL_WAIT_SECONDS = 5.0
@@ -175,7 +174,6 @@ class Database:
 
     async def _connect_repeatedly(self, first_try: asyncio.Future[None]) -> None:
         backoff = Backoff(0.1, _LONGEST_PAUSE_SECONDS)
-        first_pauses = iter(_FIRST_PAUSES_SECONDS)
         while True:
             try:
                 await self._bring_up()
@@ -186,10 +184,6 @@ class Database:
                     first_try.set_exception(error)
                 return
             except Exception as error:  # noqa: BLE001 - whatever it is, it is said and tried again
-                # A command has one try alone, and a server may just be dropping connections.
-                if isinstance(error, psycopg.OperationalError) and (pause := next(first_pauses, None)) is not None:
-                    await asyncio.sleep(pause)
-                    continue
                 self._log_outage(describe_error(error))
                 if not first_try.done():
                     first_try.set_result(None)

@@ -7,6 +7,7 @@ left out. The framework's own rows are of ranks, or of steps, that no tracker ha
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -47,16 +48,18 @@ class Member(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """The parts of streams that an answer leaves out, whole streams among them, and why."""
+    """The parts of streams that an answer leaves out, whole streams among them, and why.
+
+    `of_ranks`: a stream of a known rank is among them. `told_by`: streams of a training of which another stream is
+    answered, each with that one. `ranks`: those of them that are ranks without a tracker, under the framework's names.
+    """
 
     metrics: Mapping[int, frozenset[str]]
     streams: frozenset[int]
     choices: tuple[SourceChoice, ...]
-    of_ranks: bool = False  # whether a stream of a known rank is among them
-    told_by: Mapping[
-        int, int
-    ] = {}  # streams that tell of a training which another stream is answered for, and that one
-    ranks: frozenset[int] = frozenset()  # those of them that are ranks without a tracker, under the framework's names
+    of_ranks: bool = False
+    told_by: Mapping[int, int] = {}
+    ranks: frozenset[int] = frozenset()
 
     def holds(self, stream_id: int, metric: str) -> bool:
         """Whether a metric of a stream is left out."""
@@ -163,14 +166,20 @@ def _tellers(cluster: Sequence[Member], chosen: str) -> Iterator[tuple[int, int]
 
 
 def _tellers_of_ranks(alone: Iterable[Member], answered: Iterable[Member]) -> Iterator[tuple[int, int]]:
-    """Yield each stream of a rank without a tracker, with that of another rank which tells of the same training."""
+    """Yield each stream of a rank without a tracker, with that of another rank which tells of the same training.
+
+    That is the one which began nearest to it: a job of many ranks and restarts has thousands of both.
+    """
     of_framework: dict[tuple[int, str], list[Member]] = defaultdict(list)
-    for member in answered:
+    for member in sorted(answered, key=lambda one: one.first_us):
         if not member.is_own:
             of_framework[member.subject_id, member.framework].append(member)
+    begins = {which: [one.first_us for one in tellers] for which, tellers in of_framework.items()}
     for member in alone:
-        tellers = of_framework[member.subject_id, member.framework]
-        if near := [one for one in tellers if _gap_us(one, member) <= _SAME_TRAINING_US]:
+        tellers = of_framework.get((member.subject_id, member.framework), [])
+        place = bisect(begins[member.subject_id, member.framework], member.first_us) if tellers else 0
+        near = [one for one in tellers[max(0, place - 1) : place + 1] if _gap_us(one, member) <= _SAME_TRAINING_US]
+        if near:
             yield member.id, min(near, key=lambda one: (_gap_us(one, member), abs(one.first_us - member.first_us))).id
 
 

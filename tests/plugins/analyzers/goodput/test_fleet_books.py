@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +134,36 @@ def test_groups_add_up_to_the_whole(tmp_path_factory: pytest.TempPathFactory, jo
     assert (whole["gpu_seconds"] is None) == any(
         group["gpu_seconds"] is None for group in groups["groups"]
     ) or not whole["jobs"]
+
+
+class Held(list[Any]):
+    """Days that are read once somebody lets them."""
+
+    def __init__(self, days: list[Any]) -> None:
+        super().__init__(days)
+        self.reached, self.released = threading.Event(), threading.Event()
+
+    def __iter__(self) -> Iterator[Any]:
+        self.reached.set()
+        self.released.wait(60)
+        return super().__iter__()
+
+
+def test_a_file_is_closed_behind_the_call_that_uses_it(tmp_path: Path) -> None:
+    """A call goes on in its thread when its task is cancelled by a reload; it was a crash to close the file then."""
+    fleet = FleetBooks(tmp_path / "fleet.sqlite3")
+    job = Job(uid="a", name="a", namespace="", framework="")
+    days = Held([(1, dict.fromkeys(BUCKETS, 1.0), None)])
+    booking = threading.Thread(target=fleet.book, args=(job, days, ()))
+    booking.start()
+    days.reached.wait(60)
+    closing = threading.Thread(target=fleet.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    days.released.set()
+    for thread in (booking, closing):
+        thread.join(60)
+    again = FleetBooks(tmp_path / "fleet.sqlite3")
+    assert again.answer(0, "name")["jobs"] == 1
+    again.close()
