@@ -13,7 +13,7 @@ import msgspec
 from starlette.applications import Starlette
 
 from ..base.data_dir import DataDirLock
-from ..base.errors import ConfigurationError, LensError, PluginError, Unavailable
+from ..base.errors import ConfigurationError, LensError, PluginError
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config
 from ..delivery.ledger import end_quiet_periods
@@ -21,7 +21,6 @@ from ..directory.directory import API_FEED
 from ..http.app import build_app, build_metrics_app
 from ..http.collisions import RouteCollision
 from ..http.directory import restore_pods, save_pods
-from ..http.errors import error_response
 from ..http.server import HttpServer, TlsFiles, bind
 from ..http.state import ApiState
 from ..http.tokens import TokenStore
@@ -35,6 +34,7 @@ from .cluster_status import STATUS, ask_cluster_status
 from .clustering import make_directory
 from .erasing import erase_workload
 from .loop_watch import LoopHold, LoopWatch, describe_hold
+from .reloading import RELOADING, answer_meanwhile
 from .status import daemon_status
 from .stopping import ExitTimer, handling_signals, wait_for_exit
 from .thread_watch import ThreadWatch
@@ -337,8 +337,8 @@ class Daemon:
 
     async def _exchange(self, config: Config) -> None:
         assert self.assembly is not None
-        self.state = "reloading"
-        self._servers[0].app = _comes_back
+        self.state = RELOADING
+        self._servers[0].app = answer_meanwhile
         await self.assembly.stop(self.config.server.shutdown_deadline_seconds)
         try:
             await self._start_config(config)
@@ -389,9 +389,3 @@ def tls_files(config: Config) -> TlsFiles | None:
         return None
     folder = config.file.parent if config.file else Path()
     return TlsFiles(folder / certificate, folder / key)
-
-
-async def _comes_back(scope: Any, receive: Any, send: Any) -> None:
-    """The application while a configuration is exchanged."""
-    response = error_response(Unavailable("the configuration is being exchanged", retry_after_seconds=1))
-    await response(scope, receive, send)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-
-import httpx
 
 from ..base.data_dir import DataDirLock, running_address
 from ..base.errors import LensError
@@ -17,9 +14,7 @@ from ..directory.directory import Directory
 from ..plugin_api.store import Store
 from ..plugin_host.host import PluginHost
 from .assembling import make_component
-
-EXCHANGE_SECONDS = 120.0
-LOOK_SECONDS = 0.1
+from .reloading import wait_for_exchange
 
 
 @asynccontextmanager
@@ -38,7 +33,7 @@ async def open_store(config_file: Path | None, data_dir: Path | None = None) -> 
     if lock is not None:
         lock.acquire()
     if address is not None:
-        await _wait_for_exchange(address.url)
+        await wait_for_exchange(address.url)
     try:
         made = make_component(config, component, SelfMetrics(), Directory(config.server.cluster_name))
         assert isinstance(made, Store)  # the configuration has looked at that
@@ -52,19 +47,3 @@ async def open_store(config_file: Path | None, data_dir: Path | None = None) -> 
     finally:
         if lock is not None:
             lock.release()
-
-
-async def _wait_for_exchange(url: str) -> None:
-    """Return once a daemon is alive and exchanges no configuration; whatever else keeps it silent is not waited for."""
-    ends = asyncio.get_running_loop().time() + EXCHANGE_SECONDS
-    async with httpx.AsyncClient(verify=False, trust_env=False) as client:  # of this machine; nothing is told to it
-        while True:
-            try:
-                answer = await client.get(f"{url}/livez")
-            except httpx.HTTPError:
-                return
-            if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
-                return
-            if asyncio.get_running_loop().time() > ends:
-                raise LensError(f"the daemon on {url} exchanges its configuration; try again when it is ready")
-            await asyncio.sleep(LOOK_SECONDS)

@@ -121,7 +121,8 @@ def test_a_command_that_opens_the_store_waits_for_the_end_of_a_reload(make_lens:
     assert asyncio.run(count_points()) == 20
     for _ in range(3):
         reload(lens)
-        wait_for(lambda: http_get(f"{lens.url}/livez").status_code == 503, what="the exchange of the configuration")
+        wait_for(lambda: http_get(f"{lens.url}/readyz").text == "reloading\n", what="the exchange of the configuration")
+        assert http_get(f"{lens.url}/livez").text == "ok\n"
         assert asyncio.run(count_points()) == 20
         wait_until_ready(lens)
         assert len(lens.points("kept", metrics="m0")) == 20
