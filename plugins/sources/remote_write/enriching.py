@@ -13,8 +13,9 @@ from lens_core.plugin_api.protobuf import WireError, delimited
 
 from .device_counters import words_of_exporter
 from .finding import Keys, PodFinder
-from .forward import LabelSet, Layout, PodLabels
+from .forward import LabelSet
 from .labels import METRIC_NAME, Label, RefusedSeries, checked, make_label, read_labels
+from .roles import Layout, PodLabels
 from .settings import RemoteWriteSettings
 
 OURS = ("pod_name", "pod_uid", "workload_name", "workload_uid")

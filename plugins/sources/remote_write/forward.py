@@ -14,26 +14,19 @@ so that every kind of NaN keeps its bits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from lens_core.plugin_api.protobuf import varint
 
 if TYPE_CHECKING:
     from lens_core import Pod
 
-    from .enriching import Enricher
     from .finding import Keys
-    from .generic_parser import ForwardedBatch, GenericParser
+    from .roles import Batch, LabelSource, Layout, PodLabels, SeriesParser
 
     def memcpy(target: object, source: object, size: int) -> None:
         """C's own; only the compiled form calls it."""
 
-
-# The labels that a pod gives to its series, in two pieces; the pod, and the keys that it was found by.
-PodLabels: TypeAlias = "tuple[bytes, bytes, Pod | None, Keys]"
-# Of a label set's names: each encoded with the tag behind it, and whether such a label may tell the pod; then indices:
-# of the metric's name, and where the labels of a pod and of its workload belong.
-Layout: TypeAlias = "tuple[list[bytes], list[bool], int, int, int]"
 
 SERIES_TAG = LABEL_TAG = 0x0A
 SAMPLE_TAG = 0x12
@@ -143,7 +136,7 @@ class LabelSets:
     comes once.
     """
 
-    def __init__(self, enricher: Enricher, limit: int, clear_seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(self, enricher: LabelSource, limit: int, clear_seconds: float, clock: Callable[[], float]) -> None:
         self._enricher = enricher
         self._limit = limit
         self._limit_bytes = limit * 1024
@@ -343,7 +336,7 @@ class LabelSets:
             placed.pod_at = -1
 
 
-def forward(body: bytes, place: int, count: int, table: LabelSets, parser: GenericParser, batch: ForwardedBatch) -> int:
+def forward(body: bytes, place: int, count: int, table: LabelSets, parser: SeriesParser, batch: Batch) -> int:
     """Forward at most `count` series from a place; return where the next one begins, or what is not a series.
 
     Raises WireError where a series is damaged.

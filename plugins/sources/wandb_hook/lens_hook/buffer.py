@@ -6,10 +6,7 @@ import _thread
 import collections
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
-
-if TYPE_CHECKING:
-    from .session import Session
+from typing import Any, Dict, Optional, Tuple
 
 _ROW_BYTES = 200  # memory of a row besides its values
 _VALUE_BYTES = 60
@@ -18,10 +15,10 @@ _UNCOUNTED_ROWS = 250
 _NARROW_BYTES = _ROW_BYTES + _VALUE_BYTES * _WIDE_METRICS
 
 
-# One call of log, as the caller's thread leaves it: the session, what was logged (a snapshot), the step and `commit`
-# that were asked for, wandb's counter before and after (None where it has none), and the time. A plain tuple, because
-# it is made in the training loop; the worker makes steps of it (`Session.place`).
-Row = Tuple["Session", Dict[Any, Any], Optional[int], Optional[bool], Optional[int], Optional[int], float]
+# One call of log, as the caller's thread leaves it: the `Session` (which has this buffer), the logged values (a
+# snapshot), the given step and `commit`, wandb's counter before and after (None where it has none), and the time. A
+# plain tuple, because it is made in the training loop; the worker makes steps of it (`Session.place`).
+Row = Tuple[Any, Dict[Any, Any], Optional[int], Optional[bool], Optional[int], Optional[int], float]
 
 
 class Summary(Dict[Any, Any]):
