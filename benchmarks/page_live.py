@@ -25,14 +25,18 @@ _HEAP_SAMPLES = 12
 _ZOOM_SECONDS = 3.0
 _DRAWN = f":nth-match(.card[data-drawn], {CHARTS})"
 
-# One step of the wheel in each frame, four to the inside and four to the outside in turn: frames per second.
+# One step of the wheel in each frame, four to the inside and four to the outside in turn: frames per second, and how
+# often each chart was drawn in a second.
 _ZOOM = """seconds => new Promise(done => {
-  const over = document.querySelector(".plot .u-over");
+  const plots = [...document.querySelectorAll(".plot")];
+  const over = plots[0].querySelector(".u-over");
   const box = over.getBoundingClientRect();
   const began = performance.now();
-  let frames = 0;
+  let [frames, drawn] = [0, 0];
+  for (const { chart } of plots) chart.u.hooks.draw.push(() => (drawn += 1));
   const step = now => {
-    if (now - began > 1000 * seconds) return done(1000 * frames / (now - began));
+    const passed = (now - began) / 1000;
+    if (passed > seconds) return done([frames / passed, drawn / plots.length / passed]);
     const deltaY = frames % 8 < 4 ? -100 : 100;
     const [clientX, clientY] = [box.x + box.width / 2, box.y + box.height / 2];
     const more = { ctrlKey: true, bubbles: true, cancelable: true, clientX, clientY };
@@ -42,15 +46,38 @@ _ZOOM = """seconds => new Promise(done => {
   };
   requestAnimationFrame(step);
 })"""
+# Frames per second of the same page if it only clears its canvases and fills each with one colour.
+_CLEAR = """seconds => new Promise(done => {
+  const pens = [...document.querySelectorAll(".plot canvas")].map(canvas => canvas.getContext("2d"));
+  const began = performance.now();
+  let frames = 0;
+  const step = now => {
+    const passed = (now - began) / 1000;
+    if (passed > seconds) return done(frames / passed);
+    for (const pen of pens) {
+      pen.clearRect(0, 0, pen.canvas.width, pen.canvas.height);
+      pen.fillStyle = frames % 2 ? "#888" : "#999";
+      pen.fillRect(0, 0, pen.canvas.width, pen.canvas.height);
+    }
+    frames += 1;
+    requestAnimationFrame(step);
+  };
+  requestAnimationFrame(step);
+})"""
 _SHOWN_POINTS = "[...document.querySelectorAll('.card')].reduce((sum, one) => sum + Number(one.dataset.drawn), 0)"
 
 
 class LiveFigures(NamedTuple):
-    """The share of the main thread in per cent, kB by which the heap grew, and frames per second of a zoom."""
+    """The share of the main thread in per cent, kB by which the heap grew, and what happens in a second of a zoom.
+
+    That is: its frames, how often each chart is drawn, and the frames of a page that only fills its canvases.
+    """
 
     main_thread: float
     heap_growth: float
     zoom_frames: float
+    zoom_redraws: float
+    empty_frames: float
 
 
 def measure_live(browser: Browser, url: str, minutes: float) -> LiveFigures:
@@ -58,14 +85,17 @@ def measure_live(browser: Browser, url: str, minutes: float) -> LiveFigures:
     _send_rows(url, "zoomed", range(ZOOMED_POINTS))
     _send_rows(url, "live", range(LIVE_POINTS))
     with _opened(browser, url, "zoomed") as (page, _):
-        zoom_frames = float(page.evaluate(_ZOOM, _ZOOM_SECONDS))
+        zoom_frames, zoom_redraws = page.evaluate(_ZOOM, _ZOOM_SECONDS)
+        page.wait_for_timeout(1000)
+        empty_frames = page.evaluate(_CLEAR, _ZOOM_SECONDS)
     with _opened(browser, url, "live") as (page, session), _rows_coming(url):
         page.wait_for_timeout(3000)
         before = page.evaluate(_SHOWN_POINTS)
         main_thread = _share_of_main_thread(page, session)
         if page.evaluate(_SHOWN_POINTS) == before:
             raise RuntimeError("no rows came to the charts")
-        return LiveFigures(main_thread, _heap_growth(page, session, minutes), zoom_frames)
+        growth = _heap_growth(page, session, minutes)
+        return LiveFigures(main_thread, growth, zoom_frames, zoom_redraws, empty_frames)
 
 
 def _send_rows(url: str, uid: str, steps: Sequence[int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,8 +18,12 @@ from .point_text import special_name
 
 # The number of points that are reduced at one time; pieces of a store are smaller.
 _AT_ONCE = 50_000
+_AT_ONCE_OF_RANK = 2_000
 # The number of summaries over ranks that the buckets of a curve are made of, at most.
 _MOST_SUMMARIES = 20_000
+# From so many ranks on each is asked for by itself: what is gathered of all of them at one time would be too much.
+_MOST_RANKS = 1024
+_NO_RANK = -1
 
 Source = Callable[[PointQuery], AsyncIterator[PointColumns]]
 
@@ -46,22 +50,35 @@ class Curves:
 
     async def pieces(self) -> AsyncIterator[PointColumns]:
         """The points, or their buckets; the curves of one rank after those of another."""
-        for query, more in await self._queries():
+        ranks = await self._ranks()
+        if self._are_read_at_once(ranks):
+            query = msgspec.structs.replace(self._query, fields=("rank",))
+            pieces = [piece async for piece in self._reduced(query, {})]
+            for piece in sorted(pieces, key=_rank_of):
+                yield piece
+            self.series.sort(key=lambda figures: _NO_RANK if figures["rank"] is None else figures["rank"])
+            return
+        for rank in ranks:
+            query = self._query if rank is None else msgspec.structs.replace(self._query, rank=rank)
+            more = {} if rank is None else {"rank": None if rank < 0 else rank}
             found = self._points(query) if self._options.buckets is None else self._reduced(query, more)
             async with closing(found):
                 async for piece in found:
-                    rank = {name: [value] * len(piece) for name, value in more.items()}
-                    yield msgspec.structs.replace(piece, extras={**rank, **piece.extras})
+                    yield _with_constants(piece, more) if self._options.buckets is None else piece
 
-    async def _queries(self) -> list[tuple[PointQuery, dict[str, Any]]]:
-        """One query for each rank, or one for all of them."""
+    async def _ranks(self) -> list[int | None]:
+        """The ranks that have curves of their own; None for all of them together."""
         query = self._query
         if not self._options.by_rank:
-            return [(query, {})]
+            return [None]
         detail = await self._store.workload(query.workload_uid)
         ranks = {-1 if run.rank is None else run.rank for run in (detail.runs if detail else [])}
-        wanted = sorted(ranks if query.rank is None else ranks & {query.rank})
-        return [(msgspec.structs.replace(query, rank=rank), {"rank": None if rank < 0 else rank}) for rank in wanted]
+        return [*sorted(ranks if query.rank is None else ranks & {query.rank})]
+
+    def _are_read_at_once(self, ranks: Sequence[int | None]) -> bool:
+        """Whether one question tells of all ranks, and what is held of each of them meanwhile is little."""
+        is_little = self._options.buckets is not None and not self._options.percentiles
+        return is_little and 1 < len(ranks) <= _MOST_RANKS and "fields" in self._store.point_options
 
     async def _reduced(self, query: PointQuery, more: dict[str, Any]) -> AsyncIterator[PointColumns]:
         """The curves of a query as buckets; the average begins where the curve does, whatever part is answered.
@@ -75,34 +92,41 @@ class Curves:
             asked = msgspec.structs.replace(asked, over_parts=options.buckets)
         pieces = self._points(with_summaries(asked, _MOST_SUMMARIES))
         attempt: tuple[object, ...] | None = None
-        gathered: dict[str, _Gathered] = {}  # by source, of one attempt
+        gathered: dict[tuple[object, ...], _Gathered] = {}  # by source and rank, of one attempt
         async with closing(pieces):
-            async for piece in pieces:
-                if _attempt_of(piece) != attempt:
+            async for whole in pieces:
+                if _attempt_of(whole) != attempt:
                     for one in gathered.values():
-                        yield self._ended(one, more)
-                    attempt, gathered = _attempt_of(piece), {}
-                if piece.data_source not in gathered:
-                    gathered[piece.data_source] = _Gathered(piece, self._options, start)
-                gathered[piece.data_source].append_piece(piece)
+                        yield self._ended(one)
+                    attempt, gathered = _attempt_of(whole), {}
+                for rank, piece in _ranks_apart(whole):
+                    key = (piece.data_source, *rank.values())
+                    if key not in gathered:
+                        most = _AT_ONCE_OF_RANK if rank else _AT_ONCE
+                        gathered[key] = _Gathered(piece, self._options, start, {**more, **rank}, most)
+                    gathered[key].append_piece(piece)
         for one in gathered.values():
-            yield self._ended(one, more)
+            yield self._ended(one)
 
-    def _ended(self, gathered: _Gathered, more: dict[str, Any]) -> PointColumns:
+    def _ended(self, gathered: _Gathered) -> PointColumns:
         columns, figures = gathered.result()
         if len(columns):
-            self.series.append({**figures, **more})
+            self.series.append(figures)
         return columns
 
 
 class _Gathered:
     """The points of one curve, held until they are enough to be reduced."""
 
-    def __init__(self, first: PointColumns, options: CurveOptions, start_ms: int | None) -> None:
+    def __init__(
+        self, first: PointColumns, options: CurveOptions, start_ms: int | None, more: Mapping[str, Any], at_once: int
+    ) -> None:
         self._first = first
+        self._more = more  # of each point, and of the figures
         self._start_ms = start_ms if options.smooth is not None else None
         self._average = None if options.smooth is None else MovingAverage(options.smooth)
         self._curve = CurveBuckets(options.buckets or 0, self._average, self._start_ms, percentiles=options.percentiles)
+        self._at_once = at_once
         self._clear()
 
     def _clear(self) -> None:
@@ -119,7 +143,7 @@ class _Gathered:
         self._iterations += piece.iterations
         self._times += piece.timestamps
         self._values += piece.values
-        if len(self._values) >= _AT_ONCE:
+        if len(self._values) >= self._at_once:
             self._reduce()
 
     def _append_summaries(self, piece: PointColumns) -> None:
@@ -166,12 +190,14 @@ class _Gathered:
             values=array("d", np.where(has_numbers, found.means, found.lasts).tobytes()),
             extras=_extras(found, self._average is not None),
         )
+        columns = _with_constants(columns, self._more)
         figures = {
             "metric_name": first.metric_name,
             "data_source": first.data_source,
             "run_id": first.run_id,
             "attempt": first.attempt,
             **self._curve.figures(),
+            **self._more,
         }
         if self._average is not None:
             average = self._average
@@ -181,6 +207,44 @@ class _Gathered:
 
 def _attempt_of(piece: PointColumns) -> tuple[object, ...]:
     return piece.metric_name, piece.run_id, piece.attempt
+
+
+def _with_constants(piece: PointColumns, more: Mapping[str, Any]) -> PointColumns:
+    """The piece with these beside each of its points."""
+    if not more:
+        return piece
+    beside = {name: [value] * len(piece) for name, value in more.items()}
+    return msgspec.structs.replace(piece, extras={**beside, **piece.extras})
+
+
+def _rank_of(piece: PointColumns) -> int:
+    rank = piece.extras["rank"][0] if len(piece) else None
+    return _NO_RANK if rank is None else rank
+
+
+def _ranks_apart(piece: PointColumns) -> Iterator[tuple[dict[str, Any], PointColumns]]:
+    """The points of each rank, where a piece says which rank each of its points is of."""
+    ranks = piece.extras.get("rank")
+    if ranks is None:
+        yield {}, piece
+        return
+    extras = {name: column for name, column in piece.extras.items() if name != "rank"}
+    numbers = np.array([_NO_RANK if rank is None else rank for rank in ranks], np.int64)
+    if numbers.size and (numbers == numbers[0]).all():
+        yield {"rank": ranks[0]}, msgspec.structs.replace(piece, extras=extras)
+        return
+    columns = [np.frombuffer(column, np.int64) for column in (piece.iterations, piece.timestamps, piece.values)]
+    order = np.argsort(numbers, kind="stable")
+    for places in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
+        iterations, times, values = (array("q", column[places].tobytes()) for column in columns)
+        few = msgspec.structs.replace(
+            piece,
+            iterations=iterations,
+            timestamps=times,
+            values=array("d", values.tobytes()),
+            extras={name: [column[place] for place in places] for name, column in extras.items()},
+        )
+        yield {"rank": ranks[places[0]]}, few
 
 
 def _extras(found: Buckets, is_smoothed: bool) -> dict[str, Sequence[Any]]:

@@ -174,10 +174,13 @@ async def _facts_of(store: Store, uids: Sequence[str]) -> dict[str, list[_RunFac
     """The runs of workloads; none of one that nobody knows."""
     details = await store.workloads_of(uids)
     known = list(details)
-    events = await store.events_of(known, limit=_MOST_EVENTS)
-    evidence = await store.evidence_of(known)
-    repeated = await store.repeated_runs(known)
-    values = dict(await store.run_values(known, most=MOST_METRICS))
+    events, evidence, repeated, kept_values = await asyncio.gather(
+        store.events_of(known, limit=_MOST_EVENTS),
+        store.evidence_of(known),
+        store.repeated_runs(known),
+        store.run_values(known, most=MOST_METRICS),
+    )
+    values = dict(kept_values)
     missing = [uid for uid in known if uid not in values]
     for first in range(0, len(missing), _AT_ONCE):
         some = missing[first : first + _AT_ONCE]
@@ -278,7 +281,7 @@ def merge_flat(value: Mapping[str, Any], path: str, into: dict[str, Any]) -> Non
     """Put the settings of a nested configuration into a flat one: `model.width`."""
     for key, item in value.items():
         name = f"{path}.{key}" if path else str(key)
-        if isinstance(item, Mapping):
+        if isinstance(item, dict):  # evidence is decoded JSON; to ask for any Mapping takes twenty times as long
             merge_flat(item, name, into)
         else:
             into[name] = item

@@ -68,7 +68,8 @@ class PointQuery(msgspec.Struct, frozen=True, kw_only=True):
     many more points the store may answer parts of it in their place, enough for so many buckets: points that follow
     each other (`steps`, `count`, `not_finite`, `min`, `max` and `last` in the extras, the mean of the finite ones as
     value, iteration and time of the last). No iteration is in two of them, and the first and the last point of the
-    curve stand for themselves; since 1.3. A store answers what is not in its `point_options` with an error.
+    curve stand for themselves; with `fields` of `rank` alone each rank is such a curve; since 1.3. A store answers
+    what is not in its `point_options` with an error.
     """
 
     workload_uid: str

@@ -280,6 +280,38 @@ def test_all_charts_have_one_range_and_one_cursor(browse: Browse) -> None:
         watched.until(f"{RANGES}[0] !== '{before}' && new Set({RANGES}).size === 1")
 
 
+def test_a_slow_browser_zooms_sketches_and_has_whole_charts_once_the_zoom_ends(
+    lens: RunningLens, browse: Browse
+) -> None:
+    entries = [{"step": step, "timestamp": 1.7e9 + step, "data": {"loss": step % 7, "mem": 1}} for step in range(2000)]
+    send_rows(lens, "banded", entries)
+    lens.drained()
+    looks = "all => all.map(p => p.chart.u.series.slice(1).map(one => [one.show, one.width].join()).join())"
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=banded&metric=loss&metric=mem", ":nth-match(.card[data-drawn], 2)")
+        before = page.locator(".plot").evaluate_all(looks)
+        zoom = """p => {
+            const { grid } = p.card;
+            const range = grid.whole.map(end => end / 2);
+            const drawn = [];
+            grid.frames.qualityOf = () => "sketch";
+            const noted = u => drawn.push(u.series.filter(one => one.show).length);
+            for (const { place } of grid.cards.values()) place.chart.u.hooks.draw.push(noted);
+            grid.zoom(range);
+            const again = () => {
+                if (drawn.includes(2)) return grid.zoom(null);
+                grid.zoom(range);
+                requestAnimationFrame(again);
+            };
+            again();
+            window.drawn = drawn;
+        }"""
+        page.locator(".plot").first.evaluate(zoom)
+        watched.until("drawn.includes(2) && drawn.at(-1) === 4")
+        watched.until("!document.querySelector('.plot').card.grid.frames.isBehind")
+        assert page.locator(".plot").evaluate_all(looks) == before
+
+
 def test_charts_are_found_pinned_and_folded_and_the_address_has_it(browse: Browse) -> None:
     with browse() as watched:
         page = watched.open("/#/workload?uid=llama-70b", ".card[data-drawn]")

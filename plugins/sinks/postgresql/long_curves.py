@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 
+import msgspec
+
 from lens_core import PointColumns, PointQuery
 
 from .answer_columns import answer_columns
@@ -20,6 +22,7 @@ _FEWEST_PARTS = 2
 _BLOCKS_AT_ONCE = 1024
 _NOTHING = (0, None)
 _CURVE = attrgetter("run_id", "attempt", "data_source")
+_CURVE_OF_RANK = attrgetter("run_id", "attempt", "data_source", "rank")
 
 
 def long_apart(
@@ -39,12 +42,23 @@ def _long_ones(reader: PointReader, query: PointQuery, metric: str | None, strea
     """
     if query.over_parts is None or metric is None or not isinstance(reader, Reader):
         return [False] * len(streams)
-    curves = Counter(map(_CURVE, streams))
+    is_by_rank = query.fields == ("rank",)
+    if query.fields and not is_by_rank:
+        return [False] * len(streams)
+    curve_of = _CURVE_OF_RANK if is_by_rank else _CURVE
+    curves = Counter(map(curve_of, streams))
     fewest = query.over_parts * _FEWEST_PARTS * PART_POINTS
     return [
-        curves[_CURVE(stream)] == 1 and not stream.own_iterations and reader.expected(stream) >= fewest
+        curves[curve_of(stream)] == 1 and not stream.own_iterations and reader.expected(stream) >= fewest
         for stream in streams
     ]
+
+
+async def with_rank(pieces: AsyncIterator[PointColumns], stream: Stream) -> AsyncIterator[PointColumns]:
+    """The same pieces, with the stream's rank beside each point."""
+    rank = None if stream.rank < 0 else stream.rank
+    async for piece in pieces:
+        yield msgspec.structs.replace(piece, extras={"rank": [rank] * len(piece), **piece.extras})
 
 
 async def long_curve(reader: PointReader, metric: str, name: str, stream: Stream) -> AsyncIterator[PointColumns]:

@@ -24,7 +24,7 @@ from .database import Database
 from .extras import Extras
 from .identity import Connection
 from .left_out import left_out
-from .long_curves import long_apart, long_curve
+from .long_curves import long_apart, long_curve, with_rank
 from .paging import ATTEMPT, SIDE, Page, is_ahead, is_answered, is_beyond
 from .point_store import Curve, PointReader, PointStore
 from .rank_charts import rank_columns, rank_curves, streams_beside
@@ -145,7 +145,8 @@ async def _cut_pieces(
     """Yield the part of an answer that is on the page. A computed answer is computed whole, so that it is counted."""
     for stored, name, streams, is_long in long_apart(reader, query, wanted):
         if is_long and stored is not None:
-            async for piece in long_curve(reader, stored, name, streams[0]):
+            whole = long_curve(reader, stored, name, streams[0])
+            async for piece in with_rank(whole, streams[0]) if query.fields else whole:
                 yield piece
             continue
         if query.is_across_runs:

@@ -13,15 +13,18 @@ from .left_out import left_out
 from .shown import SUBJECTS_OF_NAMES
 
 # A curve is what one source logged of one metric of an attempt, on all ranks; its last value is that of the lowest of
-# these. Of a run's curves the newest such value counts.
+# these. Of a run's curves the newest such value counts. Most runs have one stream, whose values are those of the run.
 _ORDER = "order by rank, last_iteration desc, last_us desc, id desc"
 _VALUES = f"""
-    with kept as materialized (
-        select uid, s.id, s.run_id, s.attempt, s.data_source, s.rank, c.*
-        from {SUBJECTS_OF_NAMES} join lens_stream s using (subject_id) join lens_catalogue c on c.stream_id = s.id
-        where s.id <> all(%(hidden)s::bigint[])
-            and (s.id, c.metric) not in (select * from unnest(%(of)s::bigint[], %(metrics)s::text[]))
-    ), most as (
+    with streams as materialized (
+        select uid, s.id, s.run_id, s.attempt, s.data_source, s.rank,
+            count(*) over (partition by uid, s.run_id) = 1 as is_alone
+        from {SUBJECTS_OF_NAMES} join lens_stream s using (subject_id) where s.id <> all(%(hidden)s::bigint[])
+    ), kept as materialized (
+        select s.*, c.metric, c.points, c.has_summary, c.lowest, c.highest, c.last_value, c.last_us, c.last_iteration
+        from streams s join lens_catalogue c on c.stream_id = s.id
+        where (s.id, c.metric) not in (select * from unnest(%(of)s::bigint[], %(metrics)s::text[]))
+    ), most as materialized (
         select uid, metric from (
             select uid, metric,
                 row_number() over (partition by uid order by sum(points) desc, metric collate "C") as place
@@ -31,12 +34,16 @@ _VALUES = f"""
         select uid, run_id, metric, attempt, data_source, bool_and(has_summary) as is_known,
             min(lowest) as lowest, max(highest) as highest,
             (array_agg(last_us {_ORDER}))[1] as last_us, (array_agg(last_value {_ORDER}))[1] as last_value
-        from kept join most using (uid, metric) group by 1, 2, 3, 4, 5
+        from kept join most using (uid, metric) where not is_alone group by 1, 2, 3, 4, 5
     )
+    select uid, run_id, metric, has_summary, case when abs(lowest) <> 'Infinity' then lowest end,
+        case when abs(highest) <> 'Infinity' then highest end, last_value
+        from kept join most using (uid, metric) where is_alone
+    union all
     select uid, run_id, metric, bool_and(is_known),
         min(lowest) filter (where abs(lowest) <> 'Infinity'), max(highest) filter (where abs(highest) <> 'Infinity'),
         (array_agg(last_value order by last_us / 1000 desc, attempt, data_source))[1]
-    from curves group by 1, 2, 3
+        from curves group by 1, 2, 3
 """.encode()
 
 
@@ -55,11 +62,15 @@ async def run_values(connection: Connection, uids: Sequence[str], most: int) -> 
     hidden = await left_out(connection, PointQuery(workload_uid=uids[0], others=tuple(uids[1:])))
     asked = {"uids": list(uids), "most": most, **hidden.parameters(), "hidden": [*hidden.streams, *hidden.ranks]}
     cursor = await connection.execute(_VALUES, asked, binary=True)
+    rows = await cursor.fetchall()
+    names = {stored: metric_name(stored) for stored in {row[2] for row in rows}}
     found: dict[str, dict[str, RunValues]] = {uid: {} for uid in uids}
     unknown = set()
-    for uid, run_id, stored, is_known, lowest, highest, last in await cursor.fetchall():
-        values = found[uid].setdefault(run_id, RunValues(last={}, lowest={}, highest={}))
-        name = metric_name(stored)
+    for uid, run_id, stored, is_known, lowest, highest, last in rows:
+        values = found[uid].get(run_id)
+        if values is None:
+            values = found[uid][run_id] = RunValues(last={}, lowest={}, highest={})
+        name = names[stored]
         values.last[name] = math.nan if last is None else last
         if lowest is not None:
             values.lowest[name] = lowest

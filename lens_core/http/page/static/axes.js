@@ -8,6 +8,7 @@ const FEWEST_FOR_PERCENTILES = 10;
 const PIXELS_A_LETTER = 6.4;
 const PIXELS_A_MARK = 75;
 const LEAST_LEFT = 54;
+const HALF_A_MINUTE = 30_000;
 // The height of an axis from minus to plus this can still be calculated.
 export const LARGEST = 2 ** 1021;
 
@@ -80,4 +81,14 @@ function logTicks(left, right, about, isDuration) {
 // How many pixels the texts of the marks need beside the chart.
 export function leftOf(marks) {
   return Math.max(LEAST_LEFT, Math.ceil(10 + PIXELS_A_LETTER * Math.max(0, ...marks.map(([, text]) => text.length))));
+}
+
+// An axis has a width, also where all points stand at one place.
+export function widened(extent, { axis, logX }) {
+  if (!extent) return logX ? [1, 10] : [0, 1];
+  const [left, right] = extent;
+  if (right > left) return extent;
+  if (logX) return [left / 2, left * 2];
+  const room = axis === "time" || axis === "relative" ? HALF_A_MINUTE : Math.max(0.5, Math.abs(left) / 100);
+  return [left - room, left + room];
 }

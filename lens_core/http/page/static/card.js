@@ -1,7 +1,7 @@
 // One chart of the grid with its head: name, newest value, pin, picture to keep, size.
 
 import { Chart } from "./chart.js";
-import { button, el, name } from "./dom.js";
+import { button, el, name, setText } from "./dom.js";
 import { savePicture } from "./exporting.js";
 import { latest, steered } from "./gridtools.js";
 import { hiddenText, nearest } from "./lines.js";
@@ -60,7 +60,7 @@ export class Card {
   hold(lines, columns) {
     this.isStale = false;
     Object.assign(this, { lines, columns });
-    this.note.textContent = hiddenText(lines);
+    setText(this.note, hiddenText(lines));
     this.tellNewest();
   }
 

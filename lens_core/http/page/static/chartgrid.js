@@ -1,11 +1,11 @@
 // The charts of one workload or of several: which metrics, how they are drawn, one range of x for all of them.
 
 import { optionsFrom, parametersOf, rangeOn } from "./address.js";
-import { heights } from "./axes.js";
+import { heights, widened } from "./axes.js";
 import { Card } from "./card.js";
 import { loadLibrary } from "./chart.js";
-import { button, el, throttle } from "./dom.js";
-import { Frames } from "./frames.js";
+import { button, el, setText, throttle } from "./dom.js";
+import { Frames, Movement } from "./frames.js";
 import { timesOf } from "./gridtools.js";
 import { beginsOf, hasAttempts, hasOtherRanks, joinAttempts, lowestRanks, rankGroups } from "./joining.js";
 import { Legend } from "./legend.js";
@@ -17,8 +17,6 @@ import { Points } from "./points.js";
 import { sectionsOf, wantedMetrics } from "./sections.js";
 import { Toolbar } from "./toolbar.js";
 
-// Zooms that follow each other within this are one movement.
-const STILL_MS = 120;
 const NOTE_MS = 200; // browsers ignore an address that changes more often
 
 export class ChartGrid {
@@ -32,7 +30,7 @@ export class ChartGrid {
     this.cards = new Map();
     this.frames = new Frames();
     this.frame = null;
-    this.zoomedAt = this.movesUntil = -Infinity; // ms
+    this.movement = new Movement(() => this.stand());
     this.whole = null; // from where to where x reaches
     this.options = optionsFrom(query);
     this.runs = [];
@@ -58,7 +56,7 @@ export class ChartGrid {
     this.place = el("div", { class: "sections" });
     this.watch = new IntersectionObserver((entries) => this.seen(entries), { rootMargin: "300px" });
     this.toolbar = new Toolbar(this);
-    this.leftOut = el("p", { class: "quiet left-out", hidden: true });
+    this.leftOut = el("p", { class: "quiet left-out" });
     root.append(this.toolbar.bar, this.leftOut, this.legend.box, this.place);
     this.onTheme = () => {
       for (const card of this.cards.values()) card.chart?.restyle();
@@ -269,14 +267,14 @@ export class ChartGrid {
     const marks = eventMarks(this.events, options);
     const pointed = cards.find((card) => card.box.matches(":hover, :focus"));
     this.frames.change(isRest ? fresh : cards);
-    for (const card of this.frames.inTurn(cards, fresh, pointed)) card.draw(uPlot, this.picture(card, marks));
+    const quality = this.movement.isOn ? this.frames.qualityOf(cards.length) : "whole";
+    for (const card of this.frames.inTurn(cards, fresh, pointed, quality)) card.draw(uPlot, this.picture(card, marks, quality === "sketch"));
     if (this.frames.isBehind && this.frame === null) {
       this.isRest = true;
       this.requestFrame();
     }
     this.legend.paint(this.looks);
-    this.leftOut.textContent = leftOutText(this.points.leftOut.values());
-    this.leftOut.hidden = !this.leftOut.textContent;
+    setText(this.leftOut, leftOutText(this.points.leftOut.values()));
     if (options.range) this.refine(); // of a range that came with the address, as soon as there are lines
   }
 
@@ -286,7 +284,7 @@ export class ChartGrid {
     return this.isJoined ? all.map((one) => ({ ...one, attempt: null })) : all;
   }
 
-  picture(card, marks) {
+  picture(card, marks, isSketch) {
     const { axis, log, logX, range, outliers, tall } = this.options;
     const shown = range ?? this.whole;
     return {
@@ -304,6 +302,7 @@ export class ChartGrid {
       whole: this.whole,
       heights: heights(card.lines, { log, outliers, range }),
       isTall: tall === card.metric,
+      isSketch,
     };
   }
 
@@ -313,9 +312,7 @@ export class ChartGrid {
       for (const metric of this.fine.keys()) if (this.cards.has(metric)) this.cards.get(metric).isStale = true;
       this.fine = new Map();
     }
-    const now = performance.now();
-    this.movesUntil = now - this.zoomedAt < STILL_MS ? now + STILL_MS : 0;
-    this.zoomedAt = now;
+    this.movement.go();
     this.toolbar.paint();
     this.noteSoon ??= throttle(NOTE_MS, () => this.note());
     this.noteSoon();
@@ -324,15 +321,14 @@ export class ChartGrid {
     this.redraw();
   }
 
-  // Ask for the finer points of what is on the screen, between the times at which the range was logged; while one zoom
-  // follows the other, once that ends.
+  stand() {
+    this.redraw();
+    if (this.options.range) this.refine();
+  }
+
+  // Ask for the finer points of what is on the screen, between the times at which the range was logged.
   refine() {
-    clearTimeout(this.refineLater);
-    const moves = this.movesUntil - performance.now();
-    if (moves > 0) {
-      this.refineLater = setTimeout(() => this.refine(), moves);
-      return;
-    }
+    if (this.movement.isOn) return;
     this.refineSoon ??= throttle(60, () => this.fetchFine().catch(this.say));
     this.refineSoon();
   }
@@ -386,7 +382,7 @@ export class ChartGrid {
 
   end() {
     this.watch.disconnect();
-    clearTimeout(this.refineLater);
+    this.movement.end();
     this.refineSoon?.cancel();
     this.noteSoon?.cancel();
     cancelAnimationFrame(this.frame);
@@ -398,15 +394,3 @@ export class ChartGrid {
 
 // Times are those of each attempt: what was done again stands beside what was lost.
 const joins = ({ joined, axis }) => joined && axis !== "time" && axis !== "relative";
-
-const HALF_A_MINUTE = 30_000;
-
-// An axis has a width, also where all points stand at one place.
-function widened(extent, { axis, logX }) {
-  if (!extent) return logX ? [1, 10] : [0, 1];
-  const [left, right] = extent;
-  if (right > left) return extent;
-  if (logX) return [left / 2, left * 2];
-  const room = axis === "time" || axis === "relative" ? HALF_A_MINUTE : Math.max(0.5, Math.abs(left) / 100);
-  return [left - room, left + room];
-}

@@ -61,6 +61,11 @@ function heading(head) {
   return typeof head === "string" ? head : head.textContent;
 }
 
+// A text that is set anew is laid out anew, even if it is the same one.
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
 // At most one call per interval, the last one never lost.
 export function throttle(milliseconds, work) {
   let timer = null;

@@ -1,7 +1,7 @@
 // Above the charts: which metrics, how they are drawn, link and CSV.
 
 import { apiUrl, workloadPath } from "./api.js";
-import { button, el, name, throttle } from "./dom.js";
+import { button, el, name, setText, throttle } from "./dom.js";
 import { inOrder } from "./gridtools.js";
 import { axisOf, metricOf } from "./lines.js";
 import { matcher } from "./sections.js";
@@ -19,7 +19,7 @@ export class Toolbar {
   paint() {
     const { options, metrics } = this.grid;
     const listed = this.grid.sections.reduce((sum, section) => sum + section.metrics.length, 0);
-    this.pickerTitle.textContent = `Metrics (${listed} of ${metrics.length})`;
+    setText(this.pickerTitle, `Metrics (${listed} of ${metrics.length})`);
     this.reset.hidden = !options.range;
     this.logX.checked = options.logX;
     this.logX.disabled = options.axis === "time";

@@ -16,6 +16,7 @@ from lens_plugins.sinks.postgresql import compacting, long_curves, parts
 from msgspec.structs import replace
 
 from lens_core import PointColumns, PointQuery
+from lens_core.http import curves as curves_module
 from lens_core.http.curve_options import CurveOptions
 from lens_core.http.curves import Curves
 from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, points, row, running_store
@@ -155,3 +156,45 @@ def test_parts_hold_every_point_once(size: int) -> None:
     assert (found["mean"] * found["finite"]).sum() == pytest.approx(np.nansum(values))
     assert found["iteration"][-1] == size - 1
     assert parts.pack_parts(places[:3], places[:3], values[:3]) is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_ranks_that_are_read_at_once_are_those_that_are_read_one_by_one(
+    store: Any, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    rng = random.Random(seed)
+    spool = Spool(store)
+    lengths = {None: 40, 0: 700, 1: 900, 2: 50, 7: 1}
+    for run, attempt, source in (("a", 1, "wandb"), ("a", 2, "wandb"), ("b", 1, "wandb"), ("b", 1, "mlflow")):
+        for rank, length in lengths.items():
+            values = [{"loss": rng.choice((*VALUES, rng.random())), "time": rng.random()} for _ in range(length)]
+            steps = sorted(rng.sample(range(2 * length), length))
+            await spool.deliver(
+                *[
+                    row(
+                        step,
+                        origin=replace(ORIGIN, rank=rank),
+                        run_id=run,
+                        attempt=attempt,
+                        data_source=source,
+                        session=f"{rank}",
+                        values=one,
+                        event_time=1_700_000_000.0 + step,
+                    )
+                    for step, one in zip(steps, values, strict=True)
+                ]
+            )
+    await compact(store)
+    for smooth in (None, 0.5):
+        for window in WINDOWS:
+            query = PointQuery(workload_uid="workload-1", **window)
+            found = []
+            for most in (1024, 0):
+                monkeypatch.setattr(curves_module, "_MOST_RANKS", most)
+                curves = Curves(store, query, store.metric_columns, CurveOptions(9, smooth, True, False))
+                pieces = [piece async for piece in curves.pieces()]
+                ranks = [piece.extras["rank"][0] for piece in pieces if len(piece)]
+                assert ranks == sorted(ranks, key=lambda rank: -1 if rank is None else rank)
+                found.append((sorted(map(repr, pieces)), sorted(map(repr, curves.series))))
+            at_once, one_by_one = found
+            assert at_once == one_by_one

@@ -53,7 +53,9 @@ def some_batch(rng: random.Random, first: int) -> list[Any]:
                 sequence=first + number,
             )
         )
-    return found
+    # A run of one stream, of which some values are lower or higher than any number.
+    values = {f"m{number}": rng.choice(VALUES) for number in range(5)}
+    return [*found, row(first, run_id="run-alone", values=values, event_time=1_700_000_000.0 + first, sequence=first)]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { heights, leftOf, xTicks, yTicks } from "./axes.js";
+import { heights, leftOf, widened, xTicks, yTicks } from "./axes.js";
 import { elapsed } from "./ticks.js";
 
 const line = (y) => ({ x: y.map((_, place) => place), y });
@@ -91,4 +91,17 @@ test("what has passed since a beginning is read at a glance", () => {
   const seconds = (value) => elapsed(value * 1000);
   assert.deepEqual([0, 30, 90, 3600, 5400, 5430, 86400, 180000].map(seconds), ["0", "0:30 min", "1:30 min", "1:00 h", "1:30 h", "1:30:30 h", "1 d", "2 d 2:00"]);
   assert.equal(seconds(-90), "−1:30 min");
+});
+
+test("an axis of x has a width around a single place, on every scale", () => {
+  const axes = [{ axis: "iteration", logX: false }, { axis: "time", logX: false }, { axis: "relative", logX: true }, { axis: "metric:m", logX: false }];
+  for (const options of axes) {
+    for (const place of [0, 1, 7, 1e6, 1.7e12].filter((place) => place > 0 || !options.logX)) {
+      const [left, right] = widened([place, place], options);
+      assert.ok(left < place && place < right && (!options.logX || left > 0));
+    }
+    const none = widened(null, options);
+    assert.ok(none[0] < none[1] && (!options.logX || none[0] > 0));
+    assert.deepEqual(widened([3, 4], options), [3, 4]);
+  }
 });
