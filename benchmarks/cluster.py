@@ -4,7 +4,8 @@ The same bodies go in turn to all daemons, and a load ends when PostgreSQL has e
 as the daemons take it: the rate. The second one comes at a pace that is the same for all, and CPU is that of the
 daemons meanwhile: on a machine that is full, two processes that share the caches of a core take more CPU than one for
 the same work, whatever they do. The NATS servers' own CPU is a figure beside it. The work must not grow with the
-daemons: the goal is that 1, 2 and 4 of them differ by at most a tenth.
+daemons: the goal is that 1, 2 and 4 of them differ by at most a tenth. What a daemon takes when nothing comes is there
+once for each daemon, whatever comes: it is measured before the loads, and the same comparison without it stands beside.
 
     python -m benchmarks.cluster [--quick] [--json]
 """
@@ -31,6 +32,7 @@ METRICS = 8
 POINTS_PER_BODY = 800  # 100 rows
 ALONE = "one daemon with its SQLite spool"
 PACE = 40_000  # points a second of all senders together
+IDLE_SECONDS = 10.0
 PATIENCE_SECONDS = 600.0
 TOLERANCE = 1.10
 
@@ -74,15 +76,22 @@ class Run:
             config |= {"cluster": section, "spool": {"max_bytes": 128 * 1024 * 1024}}
         running = [Daemon(folder / f"{name}-{number}", json.dumps(config)).start() for number in range(daemons)]
         self.dsn, self.points = dsn, 0
-        time.sleep(2.0)  # until the leases are shared out
+        time.sleep(5.0)  # until the leases are shared out, and what runs at the start has run
+        cpu = sum(map(Daemon.cpu_seconds, running))
+        time.sleep(IDLE_SECONDS)
+        idle = (sum(map(Daemon.cpu_seconds, running)) - cpu) / IDLE_SECONDS
+        self.idle_daemon = idle / daemons * 1000
         began = time.perf_counter()
         self.post(running, make_bodies(f"{name}-first", points), None)
         self.points_per_second = self.points / (time.perf_counter() - began)
         self.points = 0
         cpu, nats = sum(map(Daemon.cpu_seconds, running)), servers.cpu_seconds() if servers is not None else 0.0
+        began = time.perf_counter()
         self.post(running, make_bodies(name, points), PACE / daemons)
+        seconds = time.perf_counter() - began
         millions = self.points / 1e6
         self.daemon_cpu = (sum(map(Daemon.cpu_seconds, running)) - cpu) / millions
+        self.working_cpu = self.daemon_cpu - idle * seconds / millions
         self.nats_cpu = (servers.cpu_seconds() - nats) / millions if servers is not None else 0.0
         for daemon in running:
             daemon.stop()
@@ -130,6 +139,7 @@ def figures_of(runs: dict[int, list[Run]]) -> list[Figure]:
     """The figures out of all runs; those of size 0 are of the daemon that is alone."""
     cpu = {size: [run.daemon_cpu for run in some] for size, some in runs.items()}
     rates = {size: [run.points_per_second for run in some] for size, some in runs.items()}
+    idle_alone = [run.idle_daemon for run in runs[0]]
     figures = []
     for size in SIZES:
         name = f"cluster of {size}"
@@ -146,21 +156,27 @@ def figures_of(runs: dict[int, list[Run]]) -> list[Figure]:
                 spread=spread_of(nats),
             )
         )
-    medians = {size: statistics.median(cpu[size]) for size in SIZES}
-    most, least = max(medians.values()), min(medians.values())
-    figures.append(
-        Figure(
-            figure="most CPU of 1, 2 and 4 daemons, the least beside it",
-            unit="s",
-            lens=most,
-            peer=least,
-            peer_name="the least",
-            ratio=most / least,
-            goal=f"ratio ≤ {TOLERANCE:g}",
-            holds=most / least <= TOLERANCE,
-        )
-    )
+        idle = [run.idle_daemon for run in runs[size]]
+        figures.append(_beside(f"{name}: CPU of each daemon when nothing comes", "ms/s", idle, idle_alone))
+    figures.append(_compare_sizes("most CPU of 1, 2 and 4 daemons, the least beside it", cpu, f"ratio ≤ {TOLERANCE:g}"))
+    working = {size: [run.working_cpu for run in some] for size, some in runs.items()}
+    figures.append(_compare_sizes("the same without what they take when nothing comes", working))
     return figures
+
+
+def _compare_sizes(figure: str, cpu: dict[int, list[float]], goal: str = "") -> Figure:
+    medians = [statistics.median(cpu[size]) for size in SIZES]
+    most, least = max(medians), min(medians)
+    return Figure(
+        figure=figure,
+        unit="s",
+        lens=most,
+        peer=least,
+        peer_name="the least",
+        ratio=most / least,
+        goal=goal,
+        holds=most / least <= TOLERANCE if goal else None,
+    )
 
 
 def _beside(

@@ -145,6 +145,7 @@ class Daemon:
     def __init__(self, data_dir: Path, config: str | None = None, port: int = 0) -> None:
         listen = f"127.0.0.1:{port}"
         self._command = [sys.executable, "-m", "lens_core.cli", "up", "--announce-json", "--listen", listen]
+        self._folder = data_dir.parent  # not that of a checkout, whose packages would come before those of PYTHONPATH
         self._command += ["--data-dir", str(data_dir), "--exit-with-parent", str(os.getpid())]
         if config is not None:
             file = data_dir.with_suffix(".yaml")
@@ -158,9 +159,12 @@ class Daemon:
         """Start it; `ready_seconds` is how long it took until it answered."""
         started = time.perf_counter()
         environment = {**os.environ, "LOG_LEVEL": "error"}
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, env=environment)
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, env=environment, cwd=self._folder)
         assert self._process.stdout is not None
-        self.url = json.loads(self._process.stdout.readline())["listening"]
+        announced = self._process.stdout.readline()
+        if not announced:
+            raise SystemExit(f"the daemon ended with {self._process.wait()} before it answered; its message is above")
+        self.url = json.loads(announced)["listening"]
         self.ready_seconds = time.perf_counter() - started
         return self
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -18,6 +19,7 @@ from nats.js import JetStreamContext, api
 
 from ..base.errors import LensError, Overloaded
 from ..config.settings import ClusterSettings
+from .replies import Replies
 
 logger = logging.getLogger("lens.cluster")
 
@@ -26,6 +28,8 @@ CREATE_SECONDS = 20.0
 REQUEST_SECONDS = 5.0
 RECONNECT_SECONDS = 1.5
 _WRONG_LAST_SEQUENCE = 10071
+# A header of each message that is read: how many of those that were asked for follow it.
+PENDING = "Nats-Num-Pending"
 _LOG_IS_FULL = frozenset({10077, 10023, 10047})
 CLIENT_ERRORS = (nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError, OSError)
 
@@ -54,7 +58,9 @@ class Connection:
     def __init__(self, settings: ClusterSettings) -> None:
         self.settings = settings
         self._client = Client()
+        self._replies = Replies(self._client)
         self._jetstream: JetStreamContext | None = None
+        self._on_reconnect: list[Callable[[], None]] = []
 
     async def connect(self) -> None:
         """Connect to any of the servers. Raises LensError."""
@@ -80,8 +86,8 @@ class Connection:
                     name="lens",
                     max_reconnect_attempts=-1,
                     error_cb=_log_error,
-                    disconnected_cb=_log_disconnect,
-                    reconnected_cb=_log_reconnect,
+                    disconnected_cb=self._note_disconnect,
+                    reconnected_cb=self._note_reconnect,
                     **options,
                 ),
                 CONNECT_SECONDS,
@@ -93,6 +99,21 @@ class Connection:
                 f"cluster.nats: no server can be reached ({servers}): {describe_client_error(error)}"
             ) from None
         self._jetstream = self._client.jetstream(timeout=REQUEST_SECONDS)
+        await self._replies.start()
+
+    def call_on_reconnect(self, act: Callable[[], None]) -> None:
+        """Act each time that the connection is there again: what others have told meanwhile was not heard."""
+        self._on_reconnect.append(act)
+
+    async def _note_disconnect(self) -> None:
+        if not self._client.is_closed:
+            logger.warning("The connection to NATS is lost; another server is tried.")
+        self._replies.give_up()
+
+    async def _note_reconnect(self) -> None:
+        logger.info("NATS is connected again.")
+        for act in self._on_reconnect:
+            act()
 
     async def close(self) -> None:
         """Close the connection; what was published is sent before."""
@@ -156,8 +177,16 @@ class Connection:
             raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None
 
     async def subscribe(self, subject: str, callback: Any) -> Subscription:
-        """Call `callback(message)` for each message that is published there from now on."""
-        return await self._client.subscribe(subject, cb=callback)
+        """Call `callback(message)` for each message that is published there from now on. Raises Overloaded."""
+        try:
+            return await self._client.subscribe(subject, cb=callback)
+        except CLIENT_ERRORS as error:
+            raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        """End a subscription; a connection that is closed has none."""
+        with contextlib.suppress(*CLIENT_ERRORS):
+            await subscription.unsubscribe()
 
     async def ensure_stream(self, name: str, create: Callable[[], Awaitable[object]]) -> api.StreamInfo:
         """Find a stream, or make it, and wait until it has a leader. Raises LensError.
@@ -226,10 +255,6 @@ class Connection:
         question = {"seq": after + 1, "next_by_subj": subject, "batch": messages, "max_bytes": size}
         return await self._ask_many(stream, question)
 
-    async def read_last(self, stream: str, subject: str) -> list[LogMessage]:
-        """The last message of each subject that fits (a KV bucket's values); any replica may answer."""
-        return await self._ask_many(stream, {"multi_last": [subject], "batch": 1000})
-
     async def read_newest(self, stream: str, subject: str) -> LogMessage | None:
         """The last message of one subject as the stream's leader has it, so that nothing newer exists."""
         try:
@@ -241,14 +266,13 @@ class Connection:
         return LogMessage(found.seq or 0, subject, 0.0, dict(found.headers or {}), found.data or b"")
 
     async def _ask_many(self, stream: str, question: dict[str, Any]) -> list[LogMessage]:
-        inbox = self._client.new_inbox()
         found: list[LogMessage] = []
+        replies = self._replies.receive_replies(
+            f"$JS.API.DIRECT.GET.{stream}", json.dumps(question).encode(), REQUEST_SECONDS
+        )
         try:
-            subscription = await self._client.subscribe(inbox)
-            try:
-                await self._client.publish(f"$JS.API.DIRECT.GET.{stream}", json.dumps(question).encode(), reply=inbox)
-                while True:
-                    message = await subscription.next_msg(timeout=REQUEST_SECONDS)
+            async with contextlib.aclosing(replies):
+                async for message in replies:
                     headers = dict(message.headers or {})
                     if status := headers.get("Status"):
                         if status in ("204", "404"):
@@ -258,8 +282,7 @@ class Connection:
                     if int(headers.get("Nats-Last-Sequence", before)) != before and "seq" in question:
                         return found  # a route between servers broke: what is missing is asked for next
                     found.append(_log_message(headers, message.data))
-            finally:
-                await subscription.unsubscribe()
+            return found
         except CLIENT_ERRORS as error:
             # The messages received until then are whole and in order: the rest is fetched next.
             if found:
@@ -304,11 +327,3 @@ def _tls_context(ca: str) -> Any:
 
 async def _log_error(error: Exception) -> None:
     logger.debug("NATS: %s", describe_client_error(error))
-
-
-async def _log_disconnect() -> None:
-    logger.warning("The connection to NATS is lost; another server is tried.")
-
-
-async def _log_reconnect() -> None:
-    logger.info("NATS is connected again.")

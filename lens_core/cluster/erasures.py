@@ -8,23 +8,30 @@ names that end, and nothing of the workload before it is sent by any daemon, als
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 
 from ..base.errors import Unavailable
+from ..base.exits import without_exit
 from ..delivery.erasure import Erasure
 from ..model.records import Record, decode_envelope
+from ..pipeline.isolated import IsolatedSink
+from ..plugin_api.components import Sink
 from ..plugin_api.sink_answers import Position
 from .connection import Fenced, LogMessage
 from .key_values import KeyValues
 from .log_stream import LogStream, token_of
 from .messages import ERASURE, IN, MESSAGE_ID, OUT, OWNER, RECORDS, decode_output, envelope_of, pack_body
 
+logger = logging.getLogger("lens.cluster")
+
 PODS_PER_MARK = 3000
 TRIES = 10
 LOOK_SECONDS = 0.05
+ASK_SINK_SECONDS = 2.0
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Erasure)
@@ -126,16 +133,42 @@ async def _append_marks(stream: LogStream, partition: int, marks: Sequence[Erasu
     return last
 
 
-async def read_positions(keys: KeyValues, pipeline: str, sinks: Sequence[str]) -> dict[int, Position]:
-    """The position that every sink has passed, by partition; those that some sink has not begun are missing."""
-    prefix = f"positions.{token_of(pipeline)}"
-    found: dict[int, list[Position]] = {}
-    for key, entry in (await keys.read_entries(prefix)).items():
-        partition, sink = key[len(prefix) + 1 :].split(".")
-        if sink in {token_of(name) for name in sinks}:
-            batch, offset, _ = map(int, entry.text.split("."))
-            found.setdefault(int(partition), []).append(Position(batch, offset))
-    return {partition: min(positions) for partition, positions in found.items() if len(positions) == len(sinks)}
+async def read_positions(
+    stream: LogStream, keys: KeyValues, partitions: int, sinks: Mapping[str, Sink]
+) -> dict[int, Position]:
+    """The position that every sink has passed, by partition; those that some sink has not begun are missing.
+
+    A sink that keeps its own is asked: the one in the bucket may be some seconds behind.
+    """
+    prefix = f"positions.{token_of(stream.pipeline)}"
+    entries = await keys.read_entries(prefix)
+    passed: dict[int, list[Position]] = {partition: [] for partition in range(partitions)}
+    for name, sink in sinks.items():
+        is_asked = keeps_position(sink)
+        for partition, positions in passed.items():
+            entry = entries.get(f"{prefix}.{partition}.{token_of(name)}")
+            position = Position(*map(int, entry.text.split(".")[:2])) if entry is not None else Position(0, 0)
+            if is_asked:
+                own = await _own_position(sink, f"{stream.identity}/{partition}")
+                is_asked = own is not None
+                position = max(position, own or position)
+            positions.append(position)
+    return {partition: min(positions) for partition, positions in passed.items() if positions}
+
+
+def keeps_position(sink: Sink) -> bool:
+    """Whether a sink certainly keeps its position beside its data; of one in a process of its own it is not known."""
+    return type(sink).position not in (Sink.position, IsolatedSink.position)
+
+
+async def _own_position(sink: Sink, identity: str) -> Position | None:
+    """The position of a sink; None if it does not answer: then it has at least passed what the bucket says."""
+    try:
+        asked = without_exit(sink.position(identity))
+        return await asyncio.wait_for(asked, ASK_SINK_SECONDS) or Position(0, 0)
+    except Exception as error:  # noqa: BLE001 - whatever a sink raises
+        logger.debug("A sink does not say where it is. sink=%s error=%r", sink.name, error)
+        return None
 
 
 async def read_waiting(
@@ -166,10 +199,10 @@ def _records_behind(message: LogMessage, position: Position | None) -> Sequence[
 
 
 async def count_waiting(
-    stream: LogStream, keys: KeyValues, pipeline: str, sinks: Sequence[str], erasure: Erasure
+    stream: LogStream, keys: KeyValues, partitions: int, sinks: Mapping[str, Sink], erasure: Erasure
 ) -> tuple[int, int]:
     """The waiting records that an erasure covers, and the sequence of the oldest message that waits at all."""
-    positions = await read_positions(keys, pipeline, sinks)
+    positions = await read_positions(stream, keys, partitions, sinks)
     end = await stream.read_last_sequence()
     covered, oldest = 0, end + 1
     async for sequence, records in read_waiting(stream, OUT, positions):

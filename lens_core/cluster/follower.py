@@ -7,20 +7,21 @@ import logging
 from collections.abc import AsyncGenerator
 
 from ..base.errors import Overloaded
-from ..delivery.sending.policy import is_set_within
-from .connection import LogMessage
+from .connection import PENDING, LogMessage
 from .log_stream import LogStream
 
 logger = logging.getLogger("lens.cluster")
 
-# News of what was appended may be lost, or reach us before the replica that is asked has it.
 POLL_SECONDS = 2.0
+# Somebody looks after so many polls, also where there were no news.
+SILENT_POLLS = 10
+# News may reach us before the replica that is asked has the message.
 AFTER_NEWS_SECONDS = (0.005, 0.02, 0.1, 0.5)
 FAILED_SECONDS = 0.5
 
 
 class Follower:
-    """Follows `in` or `out.*` of a partition. `wake` lets it look again at once; `is_at_end` says it found nothing."""
+    """Follows `in` or `out.*` of a partition from behind a sequence on; `is_at_end` says that all was read."""
 
     def __init__(self, stream: LogStream, partition: int, kind: str, after: int) -> None:
         self.after = after
@@ -28,42 +29,47 @@ class Follower:
         self._stream = stream
         self._partition = partition
         self._kind = kind
-        self._stage = kind.partition(".")[0]
-        self._news = stream.news_event(partition, self._stage)
-
-    def close(self) -> None:
-        """Listen to no more news."""
-        self._stream.drop_event(self._partition, self._stage, self._news)
 
     async def batches(self, poll_seconds: float = POLL_SECONDS) -> AsyncGenerator[list[LogMessage], None]:
         """Yield the messages that are there, then those that come, in order.
 
-        An empty list says that nothing came for `poll_seconds`.
+        An empty list says that nothing came for `poll_seconds`. Raises Overloaded once the connection is closed.
         """
-        looks = 0
+        stage = self._kind.partition(".")[0]
+        news = await self._stream.follow_news(self._partition, stage)
+        try:
+            looks = 0
+            while True:
+                news.begin_look()
+                found = await self._read_on()
+                is_last = not found or found[-1].headers.get(PENDING) == "0"
+                self.is_at_end = is_last and news.sequence <= self.after
+                if found:
+                    looks = 0
+                    yield found
+                if not is_last:
+                    continue
+                if news.sequence > self.after and looks < len(AFTER_NEWS_SECONDS):
+                    await asyncio.sleep(AFTER_NEWS_SECONDS[looks])
+                    looks += 1
+                    continue
+                looks, known = 0, max(news.sequence, self.after)
+                for _ in range(1 if known > self.after else SILENT_POLLS):
+                    if await news.came_within(poll_seconds, known):
+                        break
+                    yield []
+        finally:
+            await self._stream.unfollow_news(self._partition, stage, news)
+
+    async def _read_on(self) -> list[LogMessage]:
+        """The next messages; waits for as long as they cannot be read."""
         while True:
-            self._news.clear()
             try:
                 found = await self._stream.read_after(self._partition, self._kind, self.after)
             except Overloaded as error:
-                logger.debug(
-                    "Partition %s cannot be read now: %s", self._stream.subject(self._partition, self._kind), error
-                )
+                subject = self._stream.subject(self._partition, self._kind)
+                logger.debug("Partition %s cannot be read now: %s", subject, error)
                 await asyncio.sleep(FAILED_SECONDS)
-                continue
-            if found:
-                self.is_at_end = False
-                self.after = found[-1].sequence
-                looks = 0
-                yield found
-                continue
-            self.is_at_end = True
-            if looks < len(AFTER_NEWS_SECONDS) and looks:
-                await asyncio.sleep(AFTER_NEWS_SECONDS[looks])
-                looks += 1
-                continue
-            looks = 0
-            if await is_set_within(poll_seconds, self._news):
-                looks = 1
             else:
-                yield []
+                self.after = found[-1].sequence if found else self.after
+                return found

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
+from nats.aio.subscription import Subscription
 from nats.js import api
 
 from ..base.errors import LensError, Overloaded
+from ..delivery.sending.policy import is_set_within
 from .connection import CLIENT_ERRORS, Connection, LogFull, LogMessage, describe_client_error, peers_of
 from .server_checks import Server, check_peers, check_stream
 
@@ -30,6 +32,41 @@ _PARTITIONS = "lens-partitions"
 def token_of(name: str) -> str:
     """A name as part of a subject, a stream's name or a key, where a dot would separate."""
     return name.replace(".", "=")
+
+
+class News:
+    """Tells a follower of a partition that a message was appended, of this sequence, or that one may have been."""
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self._may_be = False
+        self._came = asyncio.Event()
+
+    def note_message(self, sequence: int) -> None:
+        """A message of this sequence was appended."""
+        self.sequence = max(self.sequence, sequence)
+        self._came.set()
+
+    def note_doubt(self) -> None:
+        """Something may have been appended."""
+        self._may_be = True
+        self._came.set()
+
+    def begin_look(self) -> None:
+        """Whoever follows looks now for all that was noted so far."""
+        self._may_be = False
+        self._came.clear()
+
+    async def came_within(self, seconds: float, after: int) -> bool:
+        """Wait, at most so long, until there is or may be more than up to a sequence; whether there is."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + seconds
+        while not self._may_be and self.sequence <= after:
+            left = ends - loop.time()
+            if left <= 0 or not await is_set_within(left, self._came):
+                return False
+            self._came.clear()
+        return True
 
 
 class LogStream:
@@ -48,7 +85,9 @@ class LogStream:
         self.missing: Sequence[str] = ()
         self.outage = ""
         self.refusal = ""
-        self._events: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._newest: dict[str, int] = {}
+        self._news: dict[tuple[int, str], list[News]] = {}
+        self._subscriptions: dict[tuple[int, str], Subscription] = {}
 
     @property
     def is_crowded(self) -> bool:
@@ -83,7 +122,7 @@ class LogStream:
         created = out.created
         self.identity = f"jetstream:{self.name}:{created.isoformat() if created is not None else ''}"
         await self.refresh()
-        await self.connection.subscribe(f"{settings.name}-news.{token_of(self.pipeline)}.*.*", self._on_news)
+        self.connection.call_on_reconnect(self._note_doubts)
 
     def name_of(self, kind: str) -> str:
         """The stream in which a partition's subject of this kind is."""
@@ -125,6 +164,8 @@ class LogStream:
         except CLIENT_ERRORS as error:
             self.outage = f"NATS does not answer: {describe_client_error(error)}"
             raise Overloaded(self.outage) from None
+        self._note_last_sequence("in", waiting.state.last_seq)
+        self._note_last_sequence("out", out.state.last_seq)
         self.out_bytes = out.state.bytes
         self.bytes = out.state.bytes + waiting.state.bytes
         self.outage = "" if out.cluster is None or out.cluster.leader else f"the stream {self.name} has no leader"
@@ -163,8 +204,7 @@ class LogStream:
         self.refusal = self.outage = ""
         stage = kind.partition(".")[0]
         if stage in ("in", "out"):
-            news = f"{self.connection.settings.name}-news.{token_of(self.pipeline)}.{partition}.{stage}"
-            await self.connection.notify(news, str(sequence).encode())
+            await self.connection.notify(self._news_subject(partition, stage), str(sequence).encode())
         return sequence
 
     async def read_after(self, partition: int, kind: str, after: int, *, size: int = 1024 * 1024) -> list[LogMessage]:
@@ -202,17 +242,44 @@ class LogStream:
         except CLIENT_ERRORS as error:
             raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None
 
-    def news_event(self, partition: int, stage: str) -> asyncio.Event:
-        """An event that is set whenever somebody has appended to `in` or `out` of a partition."""
-        event = asyncio.Event()
-        self._events[f"{partition}.{stage}"].add(event)
-        return event
+    async def follow_news(self, partition: int, stage: str) -> News:
+        """Hear from now on what is appended to `in` or `out` of a partition, here or by others. Raises Overloaded."""
+        news, key = News(), (partition, stage)
+        if key in self._news:
+            self._news[key].append(news)
+            return news
+        followed = self._news[key] = [news]
 
-    def drop_event(self, partition: int, stage: str, event: asyncio.Event) -> None:
-        """Nobody waits for this event any more."""
-        self._events[f"{partition}.{stage}"].discard(event)
+        async def note_news(message: Any) -> None:
+            for one in followed:
+                one.note_message(int(message.data))
 
-    async def _on_news(self, message: object) -> None:
-        subject = str(getattr(message, "subject", ""))
-        for event in self._events.get(".".join(subject.split(".")[-2:]), ()):
-            event.set()
+        # Of this partition alone: a daemon hears nothing of those that others own.
+        self._subscriptions[key] = await self.connection.subscribe(self._news_subject(partition, stage), note_news)
+        return news
+
+    async def unfollow_news(self, partition: int, stage: str, news: News) -> None:
+        """Hear no more of it."""
+        followed = self._news.get(key := (partition, stage), [])
+        if news in followed:
+            followed.remove(news)
+        if not followed and key in self._subscriptions:
+            del self._news[key]
+            await self.connection.unsubscribe(self._subscriptions.pop(key))
+
+    def _news_subject(self, partition: int, stage: str) -> str:
+        return f"{self.connection.settings.name}-news.{token_of(self.pipeline)}.{partition}.{stage}"
+
+    def _note_last_sequence(self, stage: str, sequence: int) -> None:
+        """Let those look who may not have been told: who appended may have died before, and notices may be lost."""
+        if sequence != self._newest.get(stage):
+            self._newest[stage] = sequence
+            for (_, followed), news in self._news.items():
+                if followed == stage:
+                    for one in news:
+                        one.note_doubt()
+
+    def _note_doubts(self) -> None:
+        for news in self._news.values():
+            for one in news:
+                one.note_doubt()

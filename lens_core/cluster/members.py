@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from ..base.errors import LensError
-from .key_values import Entry, KeyValues
+from .key_values import Entry, KeyValues, KnownEntries
 from .tasks import cancel_tasks
 
 logger = logging.getLogger("lens.cluster")
@@ -90,6 +90,7 @@ class Membership:
         self.members: dict[str, Member] = {}
         self.holders: dict[str, str] = {}
         self._keys = keys
+        self._leases = KnownEntries(keys, LEASES)
         self._lease_seconds = lease_seconds
         self._describe = describe
         self._begin = begin
@@ -166,7 +167,7 @@ class Membership:
         """Take what nobody holds up to a fair share, and give back what is above it."""
         entries = await self._keys.read_entries(MEMBERS)
         alive = await self._find_alive(entries)
-        leases = await self._keys.read_entries(LEASES)
+        leases = await self._leases.read_again()
         self.holders = {name[len(LEASES) + 1 :]: entry.text for name, entry in leases.items() if entry.text in alive}
         for lease in list(self.held.values()):
             entry = leases.get(f"{LEASES}.{lease.name}")

@@ -92,18 +92,15 @@ class PartitionOwner:
         follower = Follower(self._stream, self._partition, IN, self.input[0])
         if self.input[1]:
             follower.after = self.input[0] - 1  # a message of which only the first records are done
-        try:
-            ticked = asyncio.get_running_loop().time()
-            async with contextlib.aclosing(follower.batches()) as batches:
-                async for messages in batches:
-                    for message in messages:
-                        await self._process_message(message)
-                    if asyncio.get_running_loop().time() - ticked >= TICK_SECONDS:
-                        ticked = asyncio.get_running_loop().time()
-                        await self._append_output(self._process(self._processor, []), *self.input)
-                        await self._snapshot_if_due()
-        finally:
-            follower.close()
+        ticked = asyncio.get_running_loop().time()
+        async with contextlib.aclosing(follower.batches()) as batches:
+            async for messages in batches:
+                for message in messages:
+                    await self._process_message(message)
+                if asyncio.get_running_loop().time() - ticked >= TICK_SECONDS:
+                    ticked = asyncio.get_running_loop().time()
+                    await self._append_output(self._process(self._processor, []), *self.input)
+                    await self._snapshot_if_due()
 
     async def _take_over(self) -> None:
         newest = await self._stream.read_newest(self._partition, OWNER)

@@ -10,6 +10,7 @@ from ..base.errors import LensError
 from ..delivery.sending.sender import Sender, SinkStatus
 from ..model.processing import RecordProcessor
 from .connection import Fenced
+from .erasures import keeps_position
 from .messages import IN, OWNER, ROWS
 from .owner import PartitionOwner
 from .partition_log import PartitionLog
@@ -70,12 +71,18 @@ class PartitionWork:
         for log, sender in self._pairs():
             log.hand_over()
             sender.ledger.close(sender.take_snapshot().pending.records)
-        if self.owner is not None and deadline_seconds > 0:
+        if deadline_seconds > 0:
             try:
-                await asyncio.wait_for(self.owner.write_snapshot(), RELEASE_SECONDS)
+                await asyncio.wait_for(self._keep_for_next(), RELEASE_SECONDS)
             except (LensError, TimeoutError, asyncio.TimeoutError) as error:
-                logger.debug("No last snapshot. partition=%d error=%s", self._partition, error)
+                logger.debug("No last snapshot or position. partition=%d error=%s", self._partition, error)
         self._end_processor(is_moved=deadline_seconds > 0)
+
+    async def _keep_for_next(self) -> None:
+        for log in self._logs:
+            await log.keep_position()
+        if self.owner is not None:
+            await self.owner.write_snapshot()
 
     def _end_processor(self, *, is_moved: bool) -> None:
         if self._processor is not None:
@@ -95,6 +102,7 @@ class PartitionWork:
                 pipeline.keys,
                 pipeline.marks,
                 required=slot.required,
+                is_kept_by_sink=keeps_position(slot.sink),
             )
             while True:
                 try:
@@ -153,8 +161,10 @@ class PartitionWork:
                 logger.debug("Nothing was trimmed. partition=%d error=%s", self._partition, error)
 
     async def trim_log(self) -> None:
-        """Delete what every sink has and no owner needs. Raises Overloaded."""
+        """Keep positions, and delete what every sink has and no owner needs. Raises Fenced, Overloaded."""
         has_skipped = False
+        for log in self._logs:
+            await log.keep_position()
         if len(self._logs) == len(self._pipeline.slots) and self._logs:
             has_skipped = self._skip_optional()
             passed = min(log.passed for log in self._logs)

@@ -1,7 +1,8 @@
 """One partition of a log as one sink's sender reads it: see `delivery.log.SinkLog`.
 
-The position is the sequence in the stream. It is kept in the KV bucket, under a fence; a sink that keeps its own,
-beside its data, is asked first. What was read and is not accounted for waits in memory, bounded in bytes.
+The position is the sequence in the stream. It is kept in the KV bucket, under a fence, after each batch; a sink that
+keeps its own beside its data is asked first, and the bucket gets that now and then. What was read and is not accounted
+for waits in memory, bounded in bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ MAX_HELD_BYTES = 4 * 1024 * 1024
 
 
 class PartitionLog(SinkLog):
-    """Holds what one sink has to get of one partition, under the lease of number `epoch`."""
+    """Holds what one sink has to get of one partition, under the lease of number `epoch`.
+
+    `is_kept_by_sink`: the sink has its own position.
+    """
 
     def __init__(
         self,
@@ -44,6 +48,7 @@ class PartitionLog(SinkLog):
         marks: ErasureMarks | None = None,
         *,
         required: bool = True,
+        is_kept_by_sink: bool = False,
     ) -> None:
         self.marks = ProcessingMarks(None)
         self._epoch = epoch
@@ -54,6 +59,8 @@ class PartitionLog(SinkLog):
         self._marks = marks
         self._key = f"positions.{token_of(stream.pipeline)}.{partition}.{token_of(sink)}"
         self._revision = 0
+        self._is_kept_by_sink = is_kept_by_sink
+        self._unkept: Position | None = None
         self._state = SinkState(sink, required=required)
         self._held: deque[HeldBatch] = deque()
         self._held_bytes = 0
@@ -91,8 +98,6 @@ class PartitionLog(SinkLog):
     async def stop_reading(self) -> None:
         """Read no more."""
         await cancel_tasks([self._reading])
-        if self._follower is not None:
-            self._follower.close()
 
     @property
     def passed(self) -> int:
@@ -214,16 +219,26 @@ class PartitionLog(SinkLog):
         """Keep the dead letters, then the position. Raises Overloaded, and SpoolError where another daemon owns it."""
         for number, letter in enumerate(dead_letters):
             await self._keep_letter(letter, end, number)
-        try:
-            await self._write_position(end)
-        except LensError as error:
-            raise SpoolError(f"the position of sink {sink} was not kept: {error}") from None
+        self._unkept = end
+        if not self._is_kept_by_sink:
+            try:
+                await self.keep_position()
+            except LensError as error:
+                raise SpoolError(f"the position of sink {sink} was not kept: {error}") from None
         while self._held and Position(self._held[0].batch.id, self._held[0].batch.records) <= end:
             self._held_bytes -= self._held.popleft().batch.bytes
         self._room.set()
         oldest = self._held[0].batch.created_at if self._held else None
         known = Outcome(delivered=records) if outcome is None else outcome
         self._state.settled(end, records, size, oldest, len(dead_letters), known)
+
+    async def keep_position(self) -> None:
+        """Write the position if it has moved since. Raises Fenced after a later lease's write, and Overloaded."""
+        end = self._unkept
+        if end is not None:
+            await self._write_position(end)
+            if self._unkept == end:
+                self._unkept = None
 
     async def _write_position(self, end: Position) -> None:
         """Write the position under the lease's number. Raises Fenced after a later lease's write, and Overloaded."""

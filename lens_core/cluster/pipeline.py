@@ -271,8 +271,8 @@ class ClusterPipeline(Intake):
         ends = time.monotonic() + deadline_seconds
         if self.has_detectors:
             await pass_through_owners(self.stream, self._partitions, erasure, deadline_seconds)
-        names = [slot.name for slot in self.slots]
-        waiting, oldest = await count_waiting(self.stream, self.keys, self.name, names, erasure)
+        sinks = {slot.name: slot.sink for slot in self.slots}
+        waiting, oldest = await count_waiting(self.stream, self.keys, self._partitions, sinks, erasure)
         end = await self.stream.read_last_sequence()
         await self.marks.write_marks(msgspec.structs.replace(erasure, last_batch=end), oldest)
         forgotten = erasure.workload_uids if erasure.run_id is None else ()

@@ -28,6 +28,8 @@ logger = logging.getLogger("lens.cluster")
 
 AT_ONCE = 64
 RETRY_SECONDS = 0.5
+# The others say when there is something to read; a daemon that died before it could is why it is looked for, too.
+LOOK_SECONDS = 5.0
 # A pod that is gone is said for so long: a daemon that was away longer has begun anew meanwhile.
 GONE_SECONDS = 24 * 3600
 START_SECONDS = 30.0
@@ -155,6 +157,7 @@ class DirectoryExchange:
         jetstream = self._connection.jetstream
         await self._connection.ensure_stream(self._name, lambda: jetstream.add_stream(config))
         await self._connection.subscribe(f"{self._prefix}-news", self._on_news)
+        self._connection.call_on_reconnect(self._came.set)
         await self._read_all()
         self._tasks = [
             asyncio.create_task(self._follow_others(), name="directory of the others"),
@@ -179,12 +182,14 @@ class DirectoryExchange:
 
     async def _follow_others(self) -> None:
         while True:
-            await is_set_within(RETRY_SECONDS * 2, self._came)
+            await is_set_within(LOOK_SECONDS, self._came)
             self._came.clear()
             try:
                 await self._read_all()
             except Overloaded as error:
-                logger.debug("The directory of the others is not read now. error=%s", error)
+                logger.debug("The directory of the others is read later. error=%s", error)
+                await asyncio.sleep(RETRY_SECONDS)
+                self._came.set()
 
     async def _tell_others(self) -> None:
         while True:

@@ -24,7 +24,9 @@ from .tasks import cancel_tasks
 
 logger = logging.getLogger("lens.cluster")
 
-SYNC_SECONDS = 1.0
+LOOK_SECONDS = 1.0
+# The others say when they have changed something; a daemon that died before it could is why they are asked, too.
+ASK_SECONDS = 5.0
 TRIES = 5
 
 
@@ -39,10 +41,24 @@ class SharedFile:
         # The content at the last comparison; it is kept, so that a change made while no daemon ran counts.
         self._base_path = path.with_suffix(".base")
         self._base = self._load_base()
+        self._compared: tuple[int, int, int] | None = None
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the file is another one than at the last comparison."""
+        return self._compared != self._state()
+
+    def _state(self) -> tuple[int, int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
 
     async def exchange_file(self) -> bool:
         """Compare and exchange; whether something was told to the others. Raises LensError."""
         for _ in range(TRIES):
+            compared = self._state()
             local = self._load_file()
             entry = await self._keys.read_entry(self._key)
             remote: dict[str, Any] = msgspec.json.decode(entry.text) if entry is not None and entry.text else {}
@@ -58,9 +74,11 @@ class SharedFile:
                 has_names = all(isinstance(one, dict) and one.get("name") == name for name, one in merged.items())
                 is_list = self._is_list or bool(merged and has_names)
                 _write_file(self.path, list(merged.values()) if is_list else merged)
+                compared = self._state()
             if merged != self._base:
                 _write_file(self._base_path, merged)
                 self._base = merged
+            self._compared = compared
             return merged != remote
         return False
 
@@ -114,6 +132,7 @@ class SharedFiles:
     async def start(self) -> None:
         """Take over what the others have, then follow. Raises LensError."""
         await self._connection.subscribe(self._subject, self._on_news)
+        self._connection.call_on_reconnect(self._came.set)
         await self.exchange_files()
         self._task = asyncio.create_task(self._exchange_repeatedly(), name="shared files")
 
@@ -132,10 +151,17 @@ class SharedFiles:
         self._came.set()
 
     async def _exchange_repeatedly(self) -> None:
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
         while True:
-            await is_set_within(SYNC_SECONDS, self._came)
+            has_news = await is_set_within(LOOK_SECONDS, self._came)
+            if not (has_news or loop.time() - asked_at >= ASK_SECONDS or any(file.has_changed for file in self._files)):
+                continue
             self._came.clear()
             try:
                 await self.exchange_files()
             except LensError as error:
                 logger.debug("Tokens and logins are not compared now. error=%s", error)
+                await asyncio.sleep(LOOK_SECONDS)
+                self._came.set()
+            asked_at = loop.time()
