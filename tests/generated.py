@@ -11,7 +11,7 @@ from hypothesis import settings
 T = TypeVar("T")
 
 PROFILE = "LENS_HYPOTHESIS_PROFILE"
-_FACTORS = {"quick": 0.1, "ci": 0.4, "night": 10.0}
+_FACTORS = {"quick": 0.1, "ci": 0.25, "night": 10.0}
 _USUAL = 100
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,15 +11,7 @@ from pathlib import Path
 import httpx
 
 from tests.end_to_end.running_lens import wait_for
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+from tests.ports import free_ports
 
 
 class NatsServers:

@@ -82,4 +82,4 @@ def test_profiles_scale_the_generated_inputs(monkeypatch: pytest.MonkeyPatch) ->
     for name in ("quick", "ci", "night"):
         monkeypatch.setenv(PROFILE, name)
         found[name] = examples(40), part("abcdefgh")
-    assert found == {"quick": (5, "adg"), "ci": (16, "adg"), "night": (400, "abcdefgh")}
+    assert found == {"quick": (5, "adg"), "ci": (10, "adg"), "night": (400, "abcdefgh")}

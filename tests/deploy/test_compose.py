@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.end_to_end.running_lens import RunningLens, wait_for
-from tests.nats_servers import free_ports
+from tests.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/compose"

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import textwrap
@@ -151,14 +150,6 @@ def _run(script: str, folder: Path, environment: dict[str, str]) -> tuple[int, s
 def lead_curl(folder: Path, shown: str, port: int, *more: str) -> None:
     """Let curl find on a port of this machine what the page shows at an address; `more` lines for its file."""
     (folder / ".curlrc").write_text("\n".join([f'connect-to = "{shown}:127.0.0.1:{port}"', *more, ""]))
-
-
-def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    """A port of loopback that nobody has at present."""
-    with socket.socket(type=kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def port_of(url: str) -> int:

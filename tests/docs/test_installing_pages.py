@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.docs.pages import ROOT, blocks, free_port, lead_curl, run_console
+from tests.docs.pages import ROOT, blocks, lead_curl, run_console
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow("installs Lens as a reader does")
 SINK = "sinks: {out: {type: jsonl, path: out.jsonl}}\n"

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import tomllib
 
-from tests.docs.pages import blocks, free_port, lead_curl, run_console
+from tests.docs.pages import blocks, lead_curl, run_console
+from tests.ports import free_port
 
 # Page → the file into which its first Python block is saved, as the page says.
 PAGES = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,15 +12,9 @@ from typing import Any
 import httpx
 
 from tests.end_to_end.running_lens import PLAIN, wait_for
+from tests.ports import free_port
 
 PROGRAMS = ("prometheus", "prometheus-node-exporter", "victoria-metrics", "vmagent")
-
-
-def free_port() -> int:
-    """A port that nobody listens on now; these programs cannot say which one they took themselves."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Program:

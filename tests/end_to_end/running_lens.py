@@ -81,7 +81,7 @@ class RunningLens:
                 lambda folder: subprocess.run([sys.executable, "-m", "tests.databases", folder], cwd=_ROOT, check=True),
             )
             place.parent.mkdir(parents=True)
-            subprocess.run(["cp", "-a", made / "postgresql", place], check=True)
+            subprocess.run(["cp", "-a", "--sparse=always", made / "postgresql", place], check=True)
 
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""

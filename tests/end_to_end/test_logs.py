@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from tests.end_to_end.running_lens import PLAIN, RunningLens, ledgers_add_up, wait_for
+from tests.forked import forked_command
 
 BEGIN = 1_760_000_000.0
 KUBERNETES = {"pod_name": "trainer-0", "namespace_name": "team", "pod_id": "uid-0", "host": "n", "container_name": "c"}
@@ -115,7 +116,7 @@ def test_files_that_are_followed_over_a_kill(make_lens: Callable[..., RunningLen
 
 def test_a_command_that_is_run_with_log(lens: RunningLens) -> None:
     script = f"print({step(5)!r}); print('[after training is done] datetime: 2025-10-09 00:00:00')"
-    command = [sys.executable, "-m", "lens_core.cli", "run", "--log", "--url", lens.url, "--workload", "run-1", "--"]
+    command = [*forked_command(), "run", "--log", "--url", lens.url, "--workload", "run-1", "--"]
     subprocess.run([*command, sys.executable, "-c", script], check=True, capture_output=True, timeout=240)
     lens.drained()
     assert [(iteration, value) for _, iteration, value in losses(lens, "run-1")] == [(5, 1.005)]
@@ -126,7 +127,7 @@ def test_a_command_that_fails_is_one_failure_with_what_log_hook_and_command_know
     script = (
         f"print({step(5)!r}, flush=True); import wandb; run = wandb.init(mode='disabled'); raise KeyError('weights')"
     )
-    command = [sys.executable, "-m", "lens_core.cli", "run", "--log", "--url", lens.url, "--workload", "run-2", "--"]
+    command = [*forked_command(), "run", "--log", "--url", lens.url, "--workload", "run-2", "--"]
     failed = subprocess.run([*command, sys.executable, "-c", script], check=False, capture_output=True, timeout=240)
     assert failed.returncode == 1
     lens.drained()

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from click.testing import CliRunner
 from lens_core.cli import cli
 from lens_core.cli.columns import pipeline_counts, sink_counts, source_counts
 from tests.end_to_end.running_lens import RunningLens, http_get, http_post, wait_for
+from tests.forked import forked_command
 
 CLOSED = "http://127.0.0.1:9/api/v1/records"
 
@@ -198,7 +198,7 @@ def test_a_configuration_or_a_data_directory_names_the_daemon(tmp_path: Path) ->
         for named in (["--config", str(file)], ["--data-dir", str(folder / "data")]):
             assert lens.url in lens_command("status", *named)
         ran = subprocess.run(
-            [sys.executable, "-m", "lens_core.cli", "run", "-c", str(file), "--", "env"],
+            [*forked_command(), "run", "-c", str(file), "--", "env"],
             env={**os.environ, "PRIMUS_LENS_API_BASE_URL": "http://other.invalid/api/v1"},
             capture_output=True,
             text=True,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-
 from tests.end_to_end.running_lens import RunningLens, ledgers_add_up, wait_for
+from tests.forked import forked_command
 from tests.plugins.sources.wandb_hook.environments import NEWEST, WANDB_VERSIONS, environment
 
 TRAIN = """
@@ -24,7 +22,7 @@ def train(lens: RunningLens, work: Path, script: str, workload: str) -> None:
     python = environment(f"wandb-{NEWEST}", WANDB_VERSIONS[NEWEST]).python
     work.mkdir()
     (work / "train.py").write_text(script)
-    command = [sys.executable, "-m", "lens_core.cli", "run", "--data-dir", str(lens.data_dir), "--workload", workload]
+    command = [*forked_command(), "run", "--data-dir", str(lens.data_dir), "--workload", workload]
     variables = {"PATH": "/usr/bin:/bin", "HOME": str(work), "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
     done = subprocess.run(
         [*command, "--", python, "train.py"],
@@ -62,7 +60,7 @@ time.sleep(60)
 """
     python = environment(f"wandb-{NEWEST}", WANDB_VERSIONS[NEWEST]).python
     (tmp_path / "train.py").write_text(script)
-    command = [sys.executable, "-m", "lens_core.cli", "run", "--url", lens.url, "--workload", "w", "--", python]
+    command = [*forked_command(), "run", "--url", lens.url, "--workload", "w", "--", python]
     variables = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
     with subprocess.Popen([*command, "train.py"], cwd=tmp_path, env=variables, stdout=subprocess.PIPE) as training:
         assert training.stdout is not None
@@ -71,13 +69,3 @@ time.sleep(60)
         points = wait_for(lambda: lens.points("w", metrics="loss"), 240, "the value")
         training.kill()
     assert points[0]["value"] == 0.25
-
-
-@pytest.mark.slow("trains the demo for some seconds")
-def test_the_demo_shows_a_real_run(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "lens_core.cli", "demo", "--seconds", "3", "--no-browser"]
-    done = subprocess.run(
-        [*command, "--data-dir", str(tmp_path / "data")], capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "of them are stored" in done.stdout

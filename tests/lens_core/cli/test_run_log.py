@@ -21,8 +21,12 @@ from lens_core import Event
 from lens_core.cli.run_log import MAX_BATCH_LINES, MAX_WAITING_BYTES, LineSender
 from lens_core.records import decode_envelope
 from lens_core.testing import HttpReceiver, until
+from tests.forked import forked_command
 
-LENS = [sys.executable, "-m", "lens_core.cli", "run", "--log"]
+
+def lens_run(*arguments: str) -> list[str]:
+    """`lens run --log` with arguments."""
+    return [*forked_command(), "run", "--log", *arguments]
 
 
 async def start(url: str, *command: str, **variables: str) -> asyncio.subprocess.Process:
@@ -30,8 +34,7 @@ async def start(url: str, *command: str, **variables: str) -> asyncio.subprocess
     others = ("PRIMUS_", "WORKLOAD", "POD_", "SLURM")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(others)}
     return await asyncio.create_subprocess_exec(
-        *LENS,
-        *("--url", url, *(() if variables else ("--workload", "w")), "--", *command),
+        *lens_run("--url", url, *(() if variables else ("--workload", "w")), "--", *command),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**environment, **variables},
@@ -152,7 +155,9 @@ async def test_a_command_runs_to_its_end_where_its_output_cannot_be_written(redi
     """A full disk and a closed output neither stop the command, nor change its code, nor keep its lines from Lens."""
     lines = ("for step in range(3000): print('step:', step, 'loss:', 0.5, '.' * 80)", "sys.exit(3)")
     async with HttpReceiver(max_body_bytes=1 << 20) as receiver:
-        command = shlex.join([*LENS, "--url", receiver.url, "--workload", "w", "--", *python(*lines)])
+        # A process that starts with closed outputs has what it opens first in their place: one of its own, not a fork.
+        own = (sys.executable, "-m", "lens_core.cli", "run", "--log")
+        command = shlex.join([*own, "--url", receiver.url, "--workload", "w", "--", *python(*lines)])
         process = await asyncio.create_subprocess_exec("sh", "-c", f"exec {command} {redirection}")
         assert await asyncio.wait_for(process.wait(), 240) == 3
         assert len([entry for entry in entries(receiver) if entry["stream"] == "stdout"]) == 3000
@@ -164,7 +169,7 @@ async def test_a_non_blocking_output_gets_every_byte() -> None:
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
     async with HttpReceiver(max_body_bytes=1 << 24) as receiver:
-        command = [*LENS, "--url", receiver.url, "--workload", "w", "--", *python("print('x' * 1000000)")]
+        command = lens_run("--url", receiver.url, "--workload", "w", "--", *python("print('x' * 1000000)"))
         process = await asyncio.create_subprocess_exec(*command, stdout=writes)
         os.close(writes)
         with open(reads, "rb") as pipe:
@@ -231,7 +236,7 @@ async def test_lines_take_the_way_of_the_rows_past_proxies(variables: dict[str, 
 async def test_a_setting_that_cannot_work_ends_no_command(variables: dict[str, str], problem: str) -> None:
     others = ("PRIMUS_", "WORKLOAD", "POD_", "SLURM", "LENS_")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(others)}
-    command = [*LENS, "--workload", "w", "--", *python("print('one')", "sys.exit(4)")]
+    command = lens_run("--workload", "w", "--", *python("print('one')", "sys.exit(4)"))
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env={**environment, **variables}
     )

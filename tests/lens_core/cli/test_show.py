@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from lens_core.cli.curve import HEIGHT, draw_curve
 from lens_core.cli.wording import plain
 from tests.end_to_end.running_lens import RunningLens, wait_for
+from tests.forked import forked_command, run_lens
 
-BIN = Path(sys.executable).parent
 LONG = "a-name-that-is-longer-than-the-column-of-top-has-room-for"
 
 
@@ -69,10 +69,15 @@ def lens(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Iter
 
 
 def lens_command(lens: RunningLens, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    variables = {**os.environ, "LENS_URL": lens.url, "COLUMNS": "100", **environment}
-    return subprocess.run(
-        [str(BIN / "lens"), *arguments], env=variables, capture_output=True, text=True, timeout=240, encoding="utf-8"
-    )
+    return run_lens(*arguments, environ={**os.environ, "LENS_URL": lens.url, "COLUMNS": "100", **environment})
+
+
+def with_lens(lens: RunningLens, folder: Path) -> dict[str, str]:
+    """The variables of a shell that has `lens` on its path."""
+    command = folder / "lens"
+    command.write_text(f'#!/bin/sh\nexec {shlex.join(forked_command())} "$@"\n')
+    command.chmod(0o755)
+    return {**os.environ, "LENS_URL": lens.url, "PATH": f"{folder}:{os.environ['PATH']}"}
 
 
 def test_show_has_verdict_curves_and_events(lens: RunningLens) -> None:
@@ -132,28 +137,27 @@ def test_top_is_filtered_and_sorted_and_says_why(lens: RunningLens) -> None:
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-def test_documented_lines_with_jq_print_what_they_promise(lens: RunningLens) -> None:
+def test_documented_lines_with_jq_print_what_they_promise(lens: RunningLens, tmp_path: Path) -> None:
     documented = Path("docs/terminal.md").read_text() + Path("docs/commands.md").read_text()
     lines = set(
         re.findall(r"^\s*(?:\$ )?(lens (?:tap|top|status|show|doctor) .*--json \| jq .*)$", documented, re.MULTILINE)
     )
     assert len(lines) >= 5
+    environment = with_lens(lens, tmp_path)
     for line in sorted(lines):
         if "lens tap" in line:
             continue
         command = line.replace("lens show my-job", "lens show job-1")
-        environment = {**os.environ, "LENS_URL": lens.url, "PATH": f"{BIN}:{os.environ['PATH']}"}
         done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, f"{command}: {done.stderr}"
         assert "null" not in done.stdout.splitlines(), command
     for number, line in enumerate(sorted(one for one in lines if "lens tap" in one)):
-        assert tapped(lens, line, number), line
+        assert tapped(lens, line, number, environment), line
 
 
-def tapped(lens: RunningLens, line: str, number: int) -> list[str]:
+def tapped(lens: RunningLens, line: str, number: int, environment: dict[str, str]) -> list[str]:
     """Return what a documented line prints of three rows, with events and log lines between them."""
     command = line.replace("lens tap", "lens tap --count 3")
-    environment = {**os.environ, "LENS_URL": lens.url, "PATH": f"{BIN}:{os.environ['PATH']}"}
     name = f"llama-{number}"
     with subprocess.Popen(["bash", "-c", command], env=environment, stdout=subprocess.PIPE, text=True) as process:
         steps = iter(range(10_000))

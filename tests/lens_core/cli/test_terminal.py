@@ -31,7 +31,7 @@ from lens_core.cli.top_view import SORTS, TopView
 from lens_core.cli.wording import ago, amount, bytes_text, plain, sparkline
 from tests.durations import Stopwatch
 from tests.end_to_end.running_lens import RunningLens, metrics_body, wait_for
-from tests.forked import run_lens
+from tests.forked import forked_command, run_lens
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_doctor_finds_a_database_that_is_away(tmp_path: Path, run: Callable[...,
 
 
 def test_tap_shows_records_as_they_pass(lens: RunningLens) -> None:
-    command = [sys.executable, "-m", "lens_core.cli", "tap", "--json", "--workload", "w-*", "--kind", "step_metrics"]
+    command = [*forked_command(), "tap", "--json", "--workload", "w-*", "--kind", "step_metrics"]
     environment = {**os.environ, "LENS_URL": lens.url, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen([*command, "--count", "2"], env=environment, stdout=subprocess.PIPE, text=True) as tap:
         deadline = time.monotonic() + 240
@@ -126,7 +126,7 @@ def test_tap_ends_with_the_keyboard_and_refuses_unknown_pipelines(
 
 
 def test_a_daemon_with_open_taps_stops_at_once(lens: RunningLens) -> None:
-    command = [sys.executable, "-m", "lens_core.cli", "tap", "--url", lens.url]
+    command = [*forked_command(), "tap", "--url", lens.url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tap:
         wait_for(lambda: "/tap" in _requests(lens), 240, "the tap")
         watch = Stopwatch()
@@ -168,7 +168,7 @@ def on_a_terminal(command: list[str], columns: int, until: str, **environment: s
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     variables = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    arguments = [sys.executable, "-m", "lens_core.cli", *command]
+    arguments = [*forked_command(), *command]
     with subprocess.Popen(
         arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=variables | environment
     ) as process:
@@ -199,7 +199,7 @@ def test_keys_of_top_filter_search_and_quit(lens: RunningLens) -> None:
     lens.drained()
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-    command = [sys.executable, "-m", "lens_core.cli", "top", "--url", lens.url, "--interval-seconds", "60"]
+    command = [*forked_command(), "top", "--url", lens.url, "--interval-seconds", "60"]
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     before = termios.tcgetattr(theirs)
     with subprocess.Popen(

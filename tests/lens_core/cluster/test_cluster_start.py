@@ -23,7 +23,8 @@ from lens_core.cluster.server_checks import Server, check_peers, check_servers, 
 from lens_core.config.loading import ClusterSettings, InvalidConfiguration, parse_config
 from lens_core.plugin_host.host import PluginHost
 from tests.lens_core.cluster.conftest import Daemons
-from tests.nats_servers import NatsServers, free_ports
+from tests.nats_servers import NatsServers
+from tests.ports import free_ports
 
 NATS = ["nats://127.0.0.1:4222"]
 DSN = "postgresql://lens@db/lens"

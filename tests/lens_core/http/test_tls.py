@@ -3,7 +3,6 @@ from __future__ import annotations
 import signal
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ from lens_core.base.errors import LensError
 from lens_core.http.server import TlsFiles
 from tests.certificates import write_certificate
 from tests.end_to_end.running_lens import RunningLens, wait_for
+from tests.forked import forked_command
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_https_with_a_certificate_that_is_renewed(lens: RunningLens, tmp_path: P
 
 
 def test_commands_trust_a_certificate_of_ones_own(lens: RunningLens, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "lens_core.cli", "status", "--data-dir", str(lens.data_dir)]
+    command = [*forked_command(), "status", "--data-dir", str(lens.data_dir)]
     environment = {"SSL_CERT_FILE": str(tmp_path / "certificate.pem"), "PATH": "/usr/bin"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -16,6 +17,12 @@ POD = Origin(workload_uid="w", pod_name="trainer-0", namespace="ns", container="
 RecordT = TypeVar("RecordT", bound=Record)
 
 
+@functools.cache
+def compiled_once(detectors: tuple[Detector, ...]) -> DetectorProcessor:
+    """A processor whose compiled patterns others share: to compile those of everything takes 30 ms."""
+    return DetectorProcessor(detectors, SelfMetrics())
+
+
 class Stand:
     """A processor with a clock to turn, and a spool that remembers."""
 
@@ -26,7 +33,8 @@ class Stand:
         self.processor = self._new()
 
     def _new(self) -> DetectorProcessor:
-        return DetectorProcessor(self._detectors, SelfMetrics(), clock=lambda: self.now)
+        compiled = compiled_once(tuple(self._detectors))
+        return DetectorProcessor((), SelfMetrics(), clock=lambda: self.now, sibling=compiled)
 
     def feed(self, *lines: str, at: float | None = None, origin: Origin = POD, commit: bool = True) -> Processed:
         records = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.plugins.sources.wandb_hook.environments import DLROVER, Environment, environment, write_script
+from tests.ports import free_port
 
 # DLRover's servers listen on all addresses whatever they are told: they are held to loopback here.
 _MASTER = """
@@ -76,9 +76,7 @@ def dlrover_environment() -> Environment:
 @contextmanager
 def real_master(service: str, work: Path) -> Iterator[RealMaster]:
     """A master that speaks grpc or http."""
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        port = chosen.getsockname()[1]
+    port = free_port()
     made = dlrover_environment()
     with (work / "master.log").open("wb") as log:
         process = subprocess.Popen(

@@ -9,7 +9,6 @@ import json
 import math
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from lens_plugins.collectors.mlflow.api import Pair, Point, PointPage, Refused, 
 
 from tests.durations import preparing
 from tests.plugins.sources.wandb_hook.environments import TRACKERS, Environment, environment
+from tests.ports import free_port
 
 _START_SECONDS = 240.0
 # Its jobs for evaluations run in processes of their own, each of which imports MLflow; no test asks for one.
@@ -37,9 +37,7 @@ class RealServer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.environment = mlflow_environment()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

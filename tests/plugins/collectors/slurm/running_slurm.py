@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.end_to_end.prometheus_world import free_port
 from tests.end_to_end.running_lens import wait_for
+from tests.ports import free_port
 
 _CONFIG = """
 ClusterName=gpu

@@ -19,10 +19,10 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 
 from lens_core import Batch, Delivered, Event, Origin, Position, Record, SeriesBatch, StepMetrics
 from lens_core.testing import LensFactory, make_context
-from tests.end_to_end.prometheus_world import free_port
 from tests.end_to_end.running_lens import wait_for
 from tests.plugins.sources.otlp.requests import values_of
 from tests.plugins.sources.otlp.test_clients import check_everything_arrived, run_training
+from tests.ports import free_port
 
 ORIGIN = Origin(workload_uid="w-job", pod_name="llama-0", namespace="ml", rank=3)
 needs_rotel = pytest.mark.skipif(find_spec("rotel") is None, reason="needs rotel (pip install lens-agent[test])")

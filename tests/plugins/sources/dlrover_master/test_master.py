@@ -21,6 +21,7 @@ from lens_core.testing.hosts import make_context
 from lens_core.testing.sources import RecordingGate
 from tests.end_to_end.running_lens import RunningLens, http_post, wait_for
 from tests.plugins.collectors.diagnosis.dlrover_world import dlrover_environment
+from tests.ports import free_port
 
 CONFIG = """
 sources:
@@ -52,15 +53,6 @@ assert client.need_to_restart_training() is False
 client.report_failures("RuntimeError: CUDA error: uncorrectable ECC error encountered", 1, "process_error")
 print("done")
 """
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        port: int = chosen.getsockname()[1]
-        return port
 
 
 @pytest.mark.slow("a real agent reports at intervals that it fixes")

@@ -14,6 +14,7 @@ import pytest
 from tests.end_to_end.running_lens import wait_for
 from tests.plugins.sources.wandb_hook.environments import Environment, write_script
 from tests.plugins.sources.wandb_hook.receiver import Receiver, receiving
+from tests.ports import free_port
 
 
 @pytest.mark.parametrize(
@@ -100,13 +101,6 @@ def test_every_ending_with_every_wandb(each_wandb: Environment, receiver: Receiv
     assert set(seen) == {(name, step) for name in CODES for step in range(20)}
     # Who died between the answer and the note of it leaves rows that are sent again: the same ones, by their sequence.
     assert all(count == 1 for (name, _), count in seen.items() if CODES[name] >= 0 and name != "_exit")
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 # Whatever is not bound to the deadline of the exit takes an hour, which no test waits for.
