@@ -25,8 +25,7 @@ export function reason(line) {
   return `${text[0].toUpperCase()}${text.slice(1)}${place}`;
 }
 
-// With the first cause below it where somebody must look. The newest event is often a consequence of it, and is not told
-// in its place while the verdict is not known.
+// With the first cause below it where somebody must look: the newest event is often only a consequence.
 export function stateCell(line, verdict) {
   const why = isTroubled(line) ? (verdict === undefined ? "…" : (verdict?.reason ?? "")) : "";
   return [stateBadge(line), why ? el("small", { class: "quiet" }, name(why, 90)) : ""];
