@@ -2,9 +2,9 @@
 
 A thousand workloads, and one run of 1,000,000 steps of 20 metrics (--quick: 50,000) in one PostgreSQL. A time ends when
 the browser has painted what was asked for; each profile is fresh, so nothing comes out of a cache. Then 20 charts that
-move (page_live.py), for ten minutes (--quick: twelve seconds, which say nothing about the heap).
+move (page_live.py), for ten minutes (--minutes; --quick: twelve seconds, which say nothing about the heap).
 
-    python -m benchmarks.page [--quick] [--json]
+    python -m benchmarks.page [--quick] [--minutes N] [--json]
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
-from benchmarks.harness import Daemon, Figure, options, peer_environment, postgres, report, spread_of, temporary_folder
+from benchmarks.harness import Daemon, Figure, option_parser, postgres, report, spread_of, temporary_folder
 from benchmarks.page_live import CHARTS, LIVE_POINTS, ROWS_A_SECOND, ZOOMED_POINTS, measure_live
 from benchmarks.page_live import SCREEN as TALL_SCREEN
+from benchmarks.page_peer import tensorboard, write_events
 from benchmarks.query_data import load_run, make_blocks
 
 _SHELL, _BROWSER = shutil.which("chromium-headless-shell"), shutil.which("chromium")
@@ -34,26 +35,17 @@ ROWS = 10
 TIMES = 5
 SCREEN: ViewportSize = {"width": 1280, "height": 800}
 MINUTES, QUICK_MINUTES = 10.0, 0.2
+_PIECE_STEPS = 50_000
 # Charts do not hold the same in each moment; a leak of every second is more than this after ten minutes.
 MOST_GROWTH_KB = 500.0
-
-_TENSORBOARD = """
-import math, sys
-from tensorboard.compat.proto import event_pb2, summary_pb2
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
-folder, steps = sys.argv[1], int(sys.argv[2])
-writer = EventFileWriter(folder, max_queue_size=100000, flush_secs=600)
-for step in range(steps):
-    values = [summary_pb2.Summary.Value(tag=f"metrics/m{n}", simple_value=math.sin(step / 1e4 + n)) for n in range(20)]
-    writer.add_event(event_pb2.Event(wall_time=1.7e9 + step, step=step, summary=summary_pb2.Summary(value=values)))
-writer.close()
-"""
 
 
 def main() -> None:
     """All figures."""
-    asked = options(__doc__ or "")
-    steps, minutes = (50_000, QUICK_MINUTES) if asked.quick else (1_000_000, MINUTES)
+    parser = option_parser(__doc__ or "")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="for how long the heap is watched")
+    asked = parser.parse_args()
+    steps, minutes = (50_000, QUICK_MINUTES) if asked.quick else (1_000_000, asked.minutes)
     with temporary_folder() as folder, postgres(folder) as database:
         dsn = database("page")
         daemon = Daemon(folder / "lens", f'sinks: {{store: {{type: postgresql, dsn: "{dsn}"}}}}\n').start()
@@ -87,7 +79,12 @@ def _fill(daemon: Daemon, dsn: str, steps: int) -> None:
     httpx.post(f"{daemon.url}/api/v1/records", json=body, timeout=60).raise_for_status()
     while daemon.pending():
         time.sleep(0.1)
-    load_run(dsn, "run-0", steps)
+    with ThreadPoolExecutor(1) as threads:
+        loading = threads.submit(load_run, dsn, "run-0", steps, piece=_PIECE_STEPS)
+        while not loading.done():  # one processor loads while the other one makes blocks
+            make_blocks(dsn)
+            wait([loading], timeout=1)
+        loading.result()
     make_blocks(dsn)
 
 
@@ -207,33 +204,9 @@ def _weight(browser: Browser, url: str) -> float:
 
 def _measure_tensorboard(folder: Path, steps: int) -> list[float]:
     """TensorBoard's time series page of the same run: milliseconds until six charts are painted."""
-    binaries = peer_environment("tensorboard", ["tensorboard==2.21.0", "setuptools<81"])
-    subprocess.run([str(binaries / "python"), "-c", _TENSORBOARD, str(folder / "run"), str(steps)], check=True)
-    command = [str(binaries / "tensorboard"), "--logdir", str(folder), "--host", "127.0.0.1", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
-        try:
-            url = _announced(server)
-            while not _is_loaded(url):
-                time.sleep(0.5)
-            with _browser() as browser:
-                return _times(browser, f"{url}/#timeseries", _shown(":nth-match(scalar-card line-chart, 6)"))
-        finally:
-            server.terminate()
-
-
-def _announced(server: subprocess.Popen[str]) -> str:
-    assert server.stderr is not None
-    for line in server.stderr:
-        if "http://" in line:
-            return "http://" + line.split("http://")[1].split("/")[0]
-    raise RuntimeError("TensorBoard did not start")
-
-
-def _is_loaded(url: str) -> bool:
-    answer = httpx.get(f"{url}/data/plugin/timeseries/tags", timeout=60)
-    tags = answer.json().get("scalars", {}).get("tagDescriptions", {}) if answer.is_success else {}
-    runs = answer.json().get("scalars", {}).get("runTagInfo", {}) if answer.is_success else {}
-    return bool(tags or runs)
+    write_events(folder / "run" / "events.out.tfevents.1700000000.host.1.0", steps)
+    with tensorboard(folder) as url, _browser() as browser:
+        return _times(browser, f"{url}/#timeseries", _shown(":nth-match(scalar-card line-chart, 6)"))
 
 
 def _figures(lens: dict[str, list[float]], peer: Sequence[float], steps: int, minutes: float) -> list[Figure]:

@@ -24,19 +24,21 @@ def planted(steps: int, count: int = 40) -> list[int]:
     return [number * part + chance.randrange(part // 4, part // 2) for number in range(count)]
 
 
-def load_run(dsn: str, uid: str, steps: int, *, metrics: int = METRICS, ends: float = float("inf")) -> bool:
+def load_run(
+    dsn: str, uid: str, steps: int, *, metrics: int = METRICS, ends: float = float("inf"), piece: int = _PIECE_STEPS
+) -> bool:
     """A run under a workload, as rows, m7 with the planted spikes; false when the time was over before all was there.
 
     It goes on after the last piece that is there. `ends`: of the monotonic clock.
     """
-    names = ", ".join(f"'m{number}', {_value_of(number)}" for number in range(metrics))
+    values = " || ', ' || ".join(f"""'"m{number}": ' || {_value_of(number)}""" for number in range(metrics))
     with psycopg.connect(dsn, autocommit=True) as connection:
         stream, first = _stream_of(connection, uid, metrics)
         while first < steps:
             if time.monotonic() > ends:
                 return False
-            last = min(first + _PIECE_STEPS, steps) - 1
-            _load_piece(connection, {"stream": stream, "uid": uid, "first": first, "last": last}, steps, names)
+            last = min(first + piece, steps) - 1
+            _load_piece(connection, {"stream": stream, "uid": uid, "first": first, "last": last}, steps, values)
             first = last + 1
         connection.execute("analyze lens_row")
     return True
@@ -44,8 +46,8 @@ def load_run(dsn: str, uid: str, steps: int, *, metrics: int = METRICS, ends: fl
 
 def _value_of(number: int) -> str:
     if number == 7:
-        return "case when step = any(%(spikes)s) then %(spike)s else sin(step / 1e4) end"
-    return f"round((random() * {number + 1})::numeric, 6)"
+        return "(case when step = any(%(spikes)s) then %(spike)s else sin(step / 1e4) end)"
+    return f"(trunc(random() * {number + 1}e6) / 1e6)"
 
 
 def _stream_of(connection: psycopg.Connection[tuple[object, ...]], uid: str, metrics: int) -> tuple[int, int]:
@@ -71,7 +73,7 @@ def _stream_of(connection: psycopg.Connection[tuple[object, ...]], uid: str, met
 
 
 def _load_piece(
-    connection: psycopg.Connection[tuple[object, ...]], piece: dict[str, object], steps: int, names: str
+    connection: psycopg.Connection[tuple[object, ...]], piece: dict[str, object], steps: int, values: str
 ) -> None:
     """Some of a run's rows and the figures of all so far, in one transaction."""
     last_us = f"({_FIRST_SECOND} + %(last)s) * 1000000::bigint"
@@ -80,7 +82,8 @@ def _load_piece(
             "insert into lens_row (stream_id, row_step, received_us, sequence, event_time_us, iteration, workload_uid,"
             " data_source, metrics) select %(stream)s, step, 0, step,"
             f" {_FIRST_SECOND} * 1000000::bigint + step * 1000000::bigint + (random() * 1000)::int, step, %(uid)s,"
-            f" 'wandb', jsonb_build_object({names}) from generate_series(%(first)s::bigint, %(last)s) step".encode(),
+            f" 'wandb', ('{{' || {values} || '}}')::jsonb"
+            " from generate_series(%(first)s::bigint, %(last)s) step".encode(),
             {**piece, "spikes": planted(steps), "spike": SPIKE},
         )
         for statement in (

@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from playwright.sync_api import Route
 
 from tests.browser.conftest import Browse
 from tests.browser.training import send_rows, send_slow_rank, send_stacks
@@ -31,6 +32,28 @@ def test_the_list_shows_what_failed_first_and_what_is_known_of_each(browse: Brow
         assert "deepspeed" in row.locator(".badges").inner_text()
         assert row.locator(".spark .nan").count() == 1
         watched.shot("list")
+
+
+def test_the_list_names_no_consequence_as_the_cause_while_the_verdict_is_not_known(browse: Browse) -> None:
+    with browse() as watched:
+        held: list[Route] = []
+        is_known = False
+
+        def hold(answer: Route) -> None:
+            if is_known:
+                answer.continue_()
+            else:
+                held.append(answer)
+
+        watched.page.route("**/glance*", hold)
+        page = watched.open("/", "tbody tr .state")
+        row = page.locator("tbody tr", has_text="vit-broken")
+        assert row.locator("td[data-head=State]").inner_text().split() == ["Failed", "…"]
+        assert row.locator(".state").get_attribute("title") is None
+        is_known = True
+        for answer in held:
+            answer.continue_()
+        page.wait_for_selector("tbody tr:has-text('Out of device memory on rank')")
 
 
 def test_a_workload_shows_charts_with_marks_and_numbers_that_are_none(browse: Browse) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from lens_core import Analyzer, Context, Event, IngestRequest, Origin, Record, Reply, Route, load_state, save_state
@@ -150,7 +151,9 @@ def _place(found: Finding) -> str:
 
 
 def _plain(details: dict[str, Any]) -> dict[str, Any]:
-    return {name: round(value, 6) if isinstance(value, float) else value for name, value in details.items()}
+    """Rounded, and without the numbers of numpy, which cannot be encoded."""
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in details.items()}
+    return {name: round(value, 6) if isinstance(value, float) else value for name, value in plain.items()}
 
 
 def _as_answer(found: Findings) -> dict[str, Any]:

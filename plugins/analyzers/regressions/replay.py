@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -37,7 +38,7 @@ def compare_losses(before: Points, after: Points) -> Replay:
     noise = SCALE * mad(np.diff(first.values))
     shift = float(np.median(differences))
     spread = float(np.median(np.abs(differences)))
-    error = 3 * noise / np.sqrt(len(common))
+    error = 3 * noise / math.sqrt(len(common))
     limit = max(error, _LEAST_SHIFT * abs(float(np.median(first.values[at]))))
     outcome: Outcome = "inconclusive"
     if spread <= 0.1 * noise or spread == 0:

@@ -190,6 +190,8 @@ def test_a_curve_fits_and_hides_nothing_that_is_no_number(
     buckets = [
         {
             "value": value,
+            "min": value,
+            "max": None if value is None else max(value, min(1e308, value + abs(value) * (count - 1))),
             "last": "NaN" if value is None else value,
             "count": count,
             "not_finite": count if value is None else int(is_broken and count > 1),
@@ -202,6 +204,20 @@ def test_a_curve_fits_and_hides_nothing_that_is_no_number(
     assert any("!" in line for line in drawn[1:]) == any(bucket["not_finite"] for bucket in buckets)
     finite = [bucket for bucket in buckets if bucket["value"] is not None]
     assert sum("│" in line for line in drawn) == (HEIGHT if finite else 0)
+
+
+def test_a_curve_shows_spikes_and_says_where_a_constant_is() -> None:
+    def buckets(*values: tuple[float, float, float]) -> list[dict[str, Any]]:
+        names = ("min", "value", "max")
+        one = {"count": 9, "not_finite": 0, "last": 1.0}
+        return [{**one, **dict(zip(names, row, strict=True)), "iteration": place} for place, row in enumerate(values)]
+
+    spiky = draw_curve("loss", buckets((1.0, 1.0, 1.0), (1.0, 1.2, 5.5), (1.0, 1.0, 1.0)), 80)
+    assert spiky[1] == "       5.5│ ·"
+    assert spiky[HEIGHT] == "         1│•••"
+    constant = draw_curve("lr", buckets(*[(1e-4,) * 3] * 5), 80)
+    (line,) = [line for line in constant if "•" in line]
+    assert line == "    0.0001│•••••"
 
 
 @given(st.text(), st.integers(5, 80))

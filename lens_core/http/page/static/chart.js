@@ -70,7 +70,7 @@ export class Chart {
     this.listen(this.u.over);
   }
 
-  // A sketch has no bands, and thin lines: a browser without a GPU draws it in a fourth of the time.
+  // Without a GPU it takes a fourth of the time.
   sketch(isSketch) {
     this.picture.series.forEach(({ role }, place) => {
       const one = this.u.series[place + 1];

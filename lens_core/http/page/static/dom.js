@@ -61,7 +61,7 @@ function heading(head) {
   return typeof head === "string" ? head : head.textContent;
 }
 
-// A text that is set anew is laid out anew, even if it is the same one.
+// The same text, set anew, would be laid out anew.
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }

@@ -1,12 +1,11 @@
 // Shares the drawing of many charts among frames, so that a zoom of them stays smooth on a slow machine, too.
 
-// So much of a frame may be spent on charts; 16 ms are all there is.
+// For charts, of the 16 ms of a frame.
 const FRAME_MS = 11;
 // For a chart, before any was measured.
 const USUAL_MS = 1;
 // A chart waits for no more frames than this, however slow the machine is.
 const LONGEST_WAIT = 6;
-// Zooms that follow each other within this are one movement.
 const STILL_MS = 120;
 const NEWEST_SHARE = 0.3;
 
@@ -45,7 +44,7 @@ export class Frames {
       this.waiting.delete(card);
       yield card;
     }
-    // New charts take longer than those that only move.
+    // New charts take longer.
     if (drawn.length && !drawn.some((card) => fresh.has(card))) this.rendered(() => this.learn(quality, (this.now() - began) / drawn.length));
   }
 
@@ -55,7 +54,7 @@ export class Frames {
   }
 }
 
-// Zooms that follow each other: meanwhile charts may be sketches, and finer points are not asked for.
+// Zooms that follow each other.
 export class Movement {
   constructor(stood, now = () => performance.now()) {
     Object.assign(this, { stood, now, isOn: false, last: -Infinity, timer: null });
@@ -78,7 +77,7 @@ export class Movement {
   }
 }
 
-// Canvases are often painted only after the script that draws on them, and a message comes after that.
+// A message comes after canvases are painted.
 function afterRendering(callback) {
   const { port1, port2 } = new MessageChannel();
   port1.onmessage = () => {

@@ -12,8 +12,10 @@ const STATES = {
 };
 
 export function stateBadge(line) {
-  return el("span", { class: `state ${line.state}`, title: reason(line) || null }, STATES[line.state] ?? line.state);
+  return el("span", { class: `state ${line.state}`, title: (isTroubled(line) ? "" : reason(line)) || null }, STATES[line.state] ?? line.state);
 }
+
+const isTroubled = ({ state }) => state === "failed" || state === "stalled";
 
 // What the newest event that tells how a job is doing says.
 export function reason(line) {
@@ -23,11 +25,9 @@ export function reason(line) {
   return `${text[0].toUpperCase()}${text.slice(1)}${place}`;
 }
 
-// With the first cause below it where somebody must look.
+// With the first cause below it where somebody must look: the newest event is often only a consequence.
 export function stateCell(line, verdict) {
-  const plain = line.event_iteration === null && ["training_failed", "stalled"].includes(line.event);
-  const troubled = ["failed", "stalled"].includes(line.state);
-  const why = troubled ? (verdict?.reason || (plain ? "" : reason(line))) : "";
+  const why = isTroubled(line) ? (verdict === undefined ? "…" : (verdict?.reason ?? "")) : "";
   return [stateBadge(line), why ? el("small", { class: "quiet" }, name(why, 90)) : ""];
 }
 

@@ -7,7 +7,7 @@ import { inOrder } from "./gridtools.js";
 import { empty } from "./pieces.js";
 
 const COLUMNS = 100;
-// The daemon reads the curve of each rank by itself.
+// Each is a curve of the answer, and a row of the picture.
 const MOST_RANKS = 512;
 const EVERY_MS = 15_000;
 const MOST_NAMED = 8;

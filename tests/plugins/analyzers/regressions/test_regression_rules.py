@@ -119,7 +119,7 @@ def test_r5_shifted_losses_are_a_wrong_restore() -> None:
     before = points(values, 1)
     after = points(values[100:] + 0.05, 101)
     replay = compare_losses(before, after)
-    assert replay.points == 80
+    assert msgspec.to_builtins(replay)["points"] == 80
     assert replay.shift == pytest.approx(0.05)
     noisy = points(np.cumsum(np.zeros(180)) + healthy(180, 4, 2.2, 0.02 / np.sqrt(2)), 1)
     [found] = find_wrong_restore(noisy, points(noisy.values[100:] + 0.05, 101))
@@ -346,7 +346,7 @@ VALUES = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), max_
 @given(VALUES, VALUES)
 def test_any_values_are_judged_without_a_fault(losses: list[float], norms: list[float]) -> None:
     assert all(np.isfinite(one.time) for one in find_spikes(points(losses), points(norms)))
-    compare_losses(points(losses), points(norms))
+    msgspec.json.encode(compare_losses(points(losses), points(norms)))
     find_repeated_data(points(losses), points(norms))
     find_other_learning_rate(points(losses), points(norms))
     find_memory_creep(points(losses), 80.0)
