@@ -301,7 +301,7 @@ def peers_of(info: api.StreamInfo) -> list[str]:
 def describe_client_error(error: BaseException) -> str:
     """An error of the client in one line, without what it was given."""
     if isinstance(error, nats.js.errors.NoStreamResponseError | nats.js.errors.ServiceUnavailableError):
-        return "no server answers for its streams; one whose disk was full does so only after a restart"
+        return "no server has this stream: its disk is or was full, until it is restarted, or the stream was deleted"
     description = getattr(error, "description", None)
     text = str(description or error).strip()
     return text.splitlines()[0][:300] if text else type(error).__name__
