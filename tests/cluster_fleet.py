@@ -200,7 +200,7 @@ def stored_steps(fleet: Fleet) -> list[tuple[int, int]]:
 
 
 def difference(found: Sequence[Any], wanted: Sequence[Any]) -> str:
-    """What is missing, what is there too often or too much, each with a few examples; '' if nothing is."""
+    """Name what is missing and what is too much, each with a few examples; '' where both are equal."""
     missing, extra = Counter(wanted) - Counter(found), Counter(found) - Counter(wanted)
     parts = [
         f"{some.total()} {kind}, such as {', '.join(map(str, list(some)[:5]))}"

@@ -112,7 +112,8 @@ class LogStream:
         if found != str(settings.partitions):
             raise LensError(
                 f"cluster.partitions: the stream {self.name} was made with {found} and this configuration says"
-                f" {settings.partitions}; all daemons of a cluster have the same, for as long as the stream exists"
+                f" {settings.partitions}; all daemons of a cluster have the same, for as long as the stream exists:"
+                f" set it to {found}"
             )
         letters = await self._make(
             self.name_of("dead"), "dead.*", self._max_dead_letter_bytes, discard=api.DiscardPolicy.OLD
