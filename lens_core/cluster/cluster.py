@@ -252,6 +252,7 @@ class Cluster:
                     "bytes": pipeline.stream.bytes,
                     "max_bytes": pipeline.stream.max_bytes,
                     "refusal": pipeline.stream.refusal,
+                    "outage": pipeline.log.why_full(),
                 }
                 for pipeline in self.pipelines
             ],
