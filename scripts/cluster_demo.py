@@ -2,19 +2,24 @@
 
 `scripts/demo --cluster` calls it. A daemon is killed while the chart of a job goes on. Then senders go round all
 daemons while servers, daemons and parts of the database are killed or put to sleep at random; in the end what was
-acknowledged is compared with what is stored.
+acknowledged is compared with what is stored. Its output is a log to keep: versions, options, and each line with its
+second. If something is lost, it ends with 1 and leaves the folder with the logs of all daemons and servers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import platform
 import random
+import shutil
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -24,6 +29,7 @@ from psycopg.conninfo import make_conninfo
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from lens_core import __version__
 from tests.cluster_fleet import Fleet, Senders, address_of, check_like_one, check_stored, kill_at_random
 from tests.end_to_end.running_lens import wait_for
 
@@ -62,18 +68,44 @@ class Database:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
 
-def watch_chart(fleet: Fleet, seconds: float) -> None:
+def watch_chart(fleet: Fleet, seconds: float, note: Callable[[str], None]) -> None:
     """Kill a daemon and say how the chart of a job grows at the two others meanwhile, then start it again."""
     *others, killed = fleet.daemons
     wait_for(lambda: others[0].points("job", metrics="lm_loss"), 60, "the first points of the job")
     killed.kill()
-    click.echo(f"killed the daemon on {killed.url}/")
+    note(f"killed the daemon on {killed.url}/")
     for second in range(1, int(seconds) + 1):
         time.sleep(1.0)
         counts = " and ".join(str(len(one.points("job", metrics="lm_loss"))) for one in others)
-        click.echo(f"  after {second} s the chart of `job` has {counts} points at the two others")
+        note(f"  after {second} s the chart of `job` has {counts} points at the two others")
     killed.start(address_of(killed))
-    click.echo(f"started it again, on {killed.url}/")
+    note(f"started it again, on {killed.url}/")
+
+
+def run_cluster(folder: Path, seconds: float, seed: int, note: Callable[[str], None]) -> None:
+    """Start everything, kill at random for so long, compare. Raises AssertionError that says what was lost."""
+    database = Database(folder)
+    fleet = Fleet(folder, database.dsn)
+    try:
+        for daemon in fleet.daemons:
+            note(f"daemon on {daemon.url}/  (`lens cluster status --url {daemon.url}`)")
+        note(f"the chart: {fleet.daemons[0].url}/#/workloads/job")
+        with Senders(fleet) as sent:
+            watch_chart(fleet, min(8.0, seconds), note)
+            done: Counter[str] = Counter()
+            ends, rng = time.monotonic() + seconds, random.Random(seed)
+            while (left := ends - time.monotonic()) > 0:
+                done.update(kill_at_random(fleet, min(10.0, left), rng, database.pid, keeps_addresses=True))
+                faults = ", ".join(f"{kind} {count}" for kind, count in sorted(done.items()))
+                lines = f"{len(sent.lines)} and {len(sent.scripted)} lines"
+                note(f"acknowledged: {len(sent.rows)} rows, {lines}; faults: {faults}")
+        check_stored(fleet, sent, 180.0)
+        note(f"stored: all {len(sent.rows)} rows and {len(sent.lines)} lines, each once, in one attempt")
+        points, events = check_like_one(fleet, sent, folder, database.create_database("alone"))
+        note(f"as one daemon answers that got the same: {points} points with their attempts, {events} events")
+    finally:
+        fleet.end()
+        database.stop()
 
 
 @click.command()
@@ -81,33 +113,23 @@ def watch_chart(fleet: Fleet, seconds: float) -> None:
 @click.option("--seed", default=1, show_default=True, help="The faults' order.")
 def main(seconds: float, seed: int) -> None:
     """Run a cluster on this machine, kill parts of it, and compare what was acknowledged with what is stored."""
-    with tempfile.TemporaryDirectory(prefix="lens-cluster-") as name:
-        folder = Path(name)
-        database = Database(folder)
-        fleet = Fleet(folder, database.dsn)
-        try:
-            for daemon in fleet.daemons:
-                click.echo(f"daemon on {daemon.url}/  (`lens cluster status --url {daemon.url}`)")
-            click.echo(f"the chart: {fleet.daemons[0].url}/#/workloads/job")
-            with Senders(fleet) as sent:
-                watch_chart(fleet, min(8.0, seconds))
-                done: Counter[str] = Counter()
-                ends, rng = time.monotonic() + seconds, random.Random(seed)
-                while time.monotonic() < ends:
-                    done.update(
-                        kill_at_random(
-                            fleet, min(10.0, ends - time.monotonic()), rng, database.pid, keeps_addresses=True
-                        )
-                    )
-                    faults = ", ".join(f"{kind} {count}" for kind, count in sorted(done.items()))
-                    click.echo(f"acknowledged: {len(sent.rows)} rows, {len(sent.lines)} lines; faults: {faults}")
-            check_stored(fleet, sent, 180.0)
-            points, events = check_like_one(fleet, sent, folder, database.create_database("alone"))
-            click.echo(f"as one daemon answers that got the same: {points} points with their attempts, {events} events")
-            click.echo(f"stored: all {len(sent.rows)} rows and {len(sent.lines)} lines, each once, in one attempt")
-        finally:
-            fleet.end()
-            database.stop()
+    began = time.monotonic()
+
+    def note(text: str) -> None:
+        click.echo(f"{time.monotonic() - began:6.1f} s  {text}")
+
+    folder = Path(tempfile.mkdtemp(prefix="lens-cluster-"))
+    system = f"Python {platform.python_version()}, {os.cpu_count()} processors"
+    started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    note(f"Lens {__version__}, {system}, {started}, --seconds {seconds:g} --seed {seed}")
+    try:
+        run_cluster(folder, seconds, seed, note)
+    except Exception as error:
+        note(f"FAILED: {error or type(error).__name__}; the logs of all daemons and servers are in {folder}")
+        if not isinstance(error, AssertionError):  # this script's own, or that of what it starts
+            raise
+        sys.exit(1)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

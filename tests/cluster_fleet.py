@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import random
 import signal
 import threading
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -171,9 +174,17 @@ def kill_at_random(
 def _kill_connection(postgres: int | None, rng: random.Random) -> None:
     """Kill a process that serves one connection: PostgreSQL ends all others and recovers."""
     assert postgres is not None
-    serving = [one for one in psutil.Process(postgres).children() if one.cmdline()[:1][0].startswith("postgres: lens ")]
+    serving = [one for one in psutil.Process(postgres).children() if _serves_a_connection(one)]
     if serving:
-        rng.choice(serving).kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended by itself meanwhile
+            rng.choice(serving).kill()
+
+
+def _serves_a_connection(process: psutil.Process) -> bool:
+    try:
+        return " ".join(process.cmdline()).startswith("postgres: lens ")
+    except psutil.Error:  # it has just ended
+        return False
 
 
 def stored_rows(fleet: Fleet) -> list[int]:
@@ -188,14 +199,31 @@ def stored_steps(fleet: Fleet) -> list[tuple[int, int]]:
     return sorted((point["iteration"], point["attempt"]) for point in points)
 
 
+def difference(found: Sequence[Any], wanted: Sequence[Any]) -> str:
+    """Name what is missing and what is too much, each with a few examples; '' where both are equal."""
+    missing, extra = Counter(wanted) - Counter(found), Counter(found) - Counter(wanted)
+    parts = [
+        f"{some.total()} {kind}, such as {', '.join(map(str, list(some)[:5]))}"
+        for kind, some in (("are missing", missing), ("are too many", extra))
+        if some
+    ]
+    return "; ".join(parts)
+
+
 def check_stored(fleet: Fleet, sent: Senders, seconds: float = 60.0) -> None:
     """Fail unless everything that was acknowledged is stored, and stored once, in one attempt."""
-    wait_for(lambda: len(stored_rows(fleet)) >= len(sent.rows), seconds, f"{len(sent.rows)} rows")
-    assert stored_rows(fleet) == sent.rows
-    wait_for(lambda: len(stored_steps(fleet)) >= len(sent.lines), seconds, f"{len(sent.lines)} steps of lines")
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        if len(stored_rows(fleet)) >= len(sent.rows) and len(stored_steps(fleet)) >= len(sent.lines):
+            break
+        time.sleep(0.2)
+    wrong = difference(stored_rows(fleet), sent.rows)
+    assert not wrong, f"of {len(sent.rows)} acknowledged rows {wrong}"
     found = stored_steps(fleet)
-    assert [step for step, _ in found] == sent.lines
-    assert len({attempt for _, attempt in found}) == 1, "a job that goes on elsewhere is one attempt"
+    wrong = difference([step for step, _ in found], sent.lines)
+    assert not wrong, f"of {len(sent.lines)} acknowledged lines {wrong}"
+    attempts = {attempt for _, attempt in found}
+    assert len(attempts) == 1, f"a job that goes on elsewhere is one attempt, and has {sorted(attempts)}"
 
 
 def told_of(lens: RunningLens) -> tuple[list[Any], list[Any]]:
@@ -225,8 +253,9 @@ def check_like_one(fleet: Fleet, sent: Senders, folder: Path, dsn: str) -> tuple
     ends = time.monotonic() + 60
     while (found := told_of(fleet.daemons[0])) != wanted and time.monotonic() < ends:
         time.sleep(0.2)
-    assert found[0] == wanted[0]
-    assert found[1] == wanted[1]
+    for kind, mine, theirs in zip(("points", "events"), found, wanted, strict=True):
+        wrong = difference(mine, theirs)
+        assert not wrong, f"of the {len(theirs)} {kind} of one daemon that got the same {wrong}"
     return len(wanted[0]), len(wanted[1])
 
 

@@ -95,7 +95,8 @@ def passwords_in(text: str) -> Iterator[str]:
     found = _USERINFO.search(text)
     if found is not None:
         user, colon, password = found[1].partition(":")
-        yield password if colon else user
+        if colon or not found[0].lower().startswith("postgres"):  # whose users are no tokens
+            yield password if colon else user
         # A driver that splits it at the first special character quotes what comes behind it.
         yield from (part for part in re.split(r"[@/:?#%\s]", password) if len(part) > _SHORTEST)
     for match in _CONNINFO_PASSWORD.finditer(text):

@@ -107,6 +107,10 @@ def other_daemons(status: Mapping[str, Any]) -> Iterator[Finding]:
     shared = status.get("shared")
     if shared is None:
         return
+    if outages := {one["outage"] for one in shared["streams"] if one.get("outage")}:  # who is silent is not known then
+        text = "; ".join(sorted(outages))
+        yield Finding("cluster", "failed", text, "the NATS servers, and the way to them from here")
+        return
     if shared.get("silent"):
         text = f"daemons that do not answer: {', '.join(shared['silent'])}"
         yield Finding("cluster", "failed", text, "their logs; lens cluster status")

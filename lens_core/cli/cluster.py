@@ -47,6 +47,9 @@ def show_status(as_json: bool, url: str | None, data_dir: Path | None) -> None:
 
 def _print_cluster(found: dict[str, Any]) -> None:
     console = make_console(piped_width=200)
+    if outages := {one["outage"] for one in found["streams"] if one.get("outage")}:
+        text = f"{'; '.join(sorted(outages))}: the daemon that was asked shows what it last knew"
+        console.print(plain(text, 400), style="red")
     owned = Counter(member for lease, member in found["holders"].items() if lease.startswith("partition."))
     missing = found["partitions"] - owned.total()
     console.print(
@@ -78,5 +81,5 @@ def _print_cluster(found: dict[str, Any]) -> None:
     waiting = {name: records for name, records in sorted(found["lags"].items()) if records}
     for name, records in waiting.items():
         console.print(f"{name}: {records:,} records wait for a sink")
-    if not waiting:
+    if not waiting and not outages:
         console.print("nothing waits")

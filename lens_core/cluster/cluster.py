@@ -115,9 +115,9 @@ class Cluster:
 
     async def join(self) -> None:
         """Connect and check that the servers keep what they acknowledge. Raises LensError."""
-        self.servers = await check_servers(self.settings)
-        await self.connection.connect()
+        await self.connection.connect()  # first: of servers that are away, nothing else is to be said
         try:
+            self.servers = await check_servers(self.settings)
             check_peers(self.settings, self.keys.stream, await self.keys.ensure_bucket(), self.servers)
             await refuse_strangers(self.keys, self.likeness, self.settings.name, self.settings.lease_seconds)
         except BaseException:
@@ -252,6 +252,7 @@ class Cluster:
                     "bytes": pipeline.stream.bytes,
                     "max_bytes": pipeline.stream.max_bytes,
                     "refusal": pipeline.stream.refusal,
+                    "outage": pipeline.log.why_full(),
                 }
                 for pipeline in self.pipelines
             ],

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -60,6 +61,7 @@ class Connection:
         self._client = Client()
         self._replies = Replies(self._client)
         self._jetstream: JetStreamContext | None = None
+        self._last_error: Exception | None = None
         self._on_reconnect: list[Callable[[], None]] = []
 
     async def connect(self) -> None:
@@ -76,34 +78,41 @@ class Connection:
         if settings.token is not None:
             options["token"] = settings.token.reveal()
         if settings.credentials is not None:
-            options["user_credentials"] = settings.credentials
+            options["user_credentials"] = _check_readable("credentials", settings.credentials)
         if settings.tls_ca is not None:
-            options["tls"] = _tls_context(settings.tls_ca)
+            options["tls"] = _tls_context(_check_readable("tls_ca", settings.tls_ca))
         try:
             await asyncio.wait_for(
                 self._client.connect(
                     servers=list(settings.nats),
                     name="lens",
                     max_reconnect_attempts=-1,
-                    error_cb=_log_error,
+                    error_cb=self._note_error,
                     disconnected_cb=self._note_disconnect,
                     reconnected_cb=self._note_reconnect,
                     **options,
                 ),
                 CONNECT_SECONDS,
             )
+        except ImportError as error:
+            raise LensError(f"cluster.credentials: they need a package: pip install {error.name}") from None
+        except ValueError as error:
+            raise LensError(f"cluster.credentials: {settings.credentials} holds no credentials: {error}") from None
         except CLIENT_ERRORS as error:
             await self._client.close()
             servers = ", ".join(settings.nats)
-            raise LensError(
-                f"cluster.nats: no server can be reached ({servers}): {describe_client_error(error)}"
-            ) from None
+            reason = describe_client_error(self._last_error or error)
+            raise LensError(f"cluster.nats: no server can be reached ({servers}): {reason}") from None
         self._jetstream = self._client.jetstream(timeout=REQUEST_SECONDS)
         await self._replies.start()
 
     def call_on_reconnect(self, act: Callable[[], None]) -> None:
         """Act each time that the connection is there again: what others have told meanwhile was not heard."""
         self._on_reconnect.append(act)
+
+    async def _note_error(self, error: Exception) -> None:
+        self._last_error = error
+        logger.debug("NATS: %s", describe_client_error(error))
 
     async def _note_disconnect(self) -> None:
         if not self._client.is_closed:
@@ -301,7 +310,7 @@ def peers_of(info: api.StreamInfo) -> list[str]:
 def describe_client_error(error: BaseException) -> str:
     """An error of the client in one line, without what it was given."""
     if isinstance(error, nats.js.errors.NoStreamResponseError | nats.js.errors.ServiceUnavailableError):
-        return "no server answers for its streams; one whose disk was full does so only after a restart"
+        return "no server answers for its streams: deleted, or the disk was full, until the servers are restarted"
     description = getattr(error, "description", None)
     text = str(description or error).strip()
     return text.splitlines()[0][:300] if text else type(error).__name__
@@ -319,11 +328,18 @@ def _seconds(text: str) -> float:
     return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")
 
 
-def _tls_context(ca: str) -> Any:
-    import ssl
+def _check_readable(setting: str, path: str) -> str:
+    """The path of a file that can be read. Raises LensError."""
+    try:
+        with open(path, "rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise LensError(f"cluster.{setting}: {path} cannot be read: {error.strerror}") from None
+    return path
 
-    return ssl.create_default_context(cafile=ca)
 
-
-async def _log_error(error: Exception) -> None:
-    logger.debug("NATS: %s", describe_client_error(error))
+def _tls_context(ca: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except ssl.SSLError as error:
+        raise LensError(f"cluster.tls_ca: {ca} holds no certificate in PEM: {error.reason or error}") from None

@@ -25,6 +25,7 @@ from .connection import Fenced, LogMessage
 from .key_values import KeyValues
 from .log_stream import LogStream, token_of
 from .messages import ERASURE, IN, MESSAGE_ID, OUT, OWNER, RECORDS, decode_output, envelope_of, pack_body
+from .positions import position_in
 
 logger = logging.getLogger("lens.cluster")
 
@@ -39,12 +40,16 @@ _index_decoder = msgspec.json.Decoder(dict[str, int])
 
 
 class ErasureMarks:
-    """The marks of one pipeline: an index of their numbers and last sequences, and a key for each."""
+    """The marks of one pipeline: an index of their numbers and last sequences, and a key for each.
 
-    def __init__(self, keys: KeyValues, pipeline: str) -> None:
+    A number begins with the mark of the stream in which its last sequence is.
+    """
+
+    def __init__(self, keys: KeyValues, stream: LogStream) -> None:
         self.current: Sequence[Erasure] = []
         self._keys = keys
-        self._key = f"erasures.{token_of(pipeline)}"
+        self._stream = stream
+        self._key = f"erasures.{token_of(stream.pipeline)}"
         self._known: dict[str, Erasure] = {}
 
     async def load_marks(self) -> None:
@@ -53,6 +58,9 @@ class ErasureMarks:
         index = _index_decoder.decode(entry.text) if entry is not None else {}
         known = {}
         for number in index:
+            stream_mark, separator, _ = number.partition("-")
+            if separator and stream_mark != self._stream.mark:
+                continue  # of a stream that was deleted since
             mark = self._known.get(number)
             if mark is None:
                 body = await self._keys.read_entry(f"{self._key}.{number}")
@@ -67,7 +75,7 @@ class ErasureMarks:
         """Add marks, and remove those behind which everything is delivered. Raises Overloaded."""
         added: dict[str, int] = {}
         for mark in split_erasure(erasure):
-            number = uuid.uuid4().hex
+            number = f"{self._stream.mark}-{uuid.uuid4().hex}"
             await self._keys.write_entry(f"{self._key}.{number}", _encoder.encode(mark).decode())
             added[number] = mark.last_batch
         for _ in range(TRIES):
@@ -147,7 +155,7 @@ async def read_positions(
         is_asked = keeps_position(sink)
         for partition, positions in passed.items():
             entry = entries.get(f"{prefix}.{partition}.{token_of(name)}")
-            position = Position(*map(int, entry.text.split(".")[:2])) if entry is not None else Position(0, 0)
+            position = position_in(entry.text, stream.mark) if entry is not None else Position(0, 0)
             if is_asked:
                 own = await _own_position(sink, f"{stream.identity}/{partition}")
                 is_asked = own is not None

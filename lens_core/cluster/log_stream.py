@@ -9,10 +9,12 @@ and a full `out` no snapshot after which it can be trimmed. Of dead letters the 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Sequence
 from typing import Any
 
+import nats.js.errors
 from nats.aio.subscription import Subscription
 from nats.js import api
 
@@ -32,6 +34,10 @@ _PARTITIONS = "lens-partitions"
 def token_of(name: str) -> str:
     """A name as part of a subject, a stream's name or a key, where a dot would separate."""
     return name.replace(".", "=")
+
+
+def _created(info: api.StreamInfo) -> str:
+    return info.created.isoformat() if info.created is not None else ""
 
 
 class News:
@@ -79,7 +85,7 @@ class LogStream:
         self.name = f"{connection.settings.name}_{token_of(pipeline)}"
         self.max_bytes = max_bytes
         self._max_dead_letter_bytes = max(1024 * 1024, max_dead_letter_bytes)
-        self.identity = ""
+        self.identity = self.mark = self.input_mark = ""
         self.bytes = self.out_bytes = 0
         self.leader = ""
         self.missing: Sequence[str] = ()
@@ -106,23 +112,30 @@ class LogStream:
         if found != str(settings.partitions):
             raise LensError(
                 f"cluster.partitions: the stream {self.name} was made with {found} and this configuration says"
-                f" {settings.partitions}; all daemons of a cluster have the same, for as long as the stream exists"
+                f" {settings.partitions}; all daemons of a cluster have the same, for as long as the stream exists:"
+                f" set it to {found}"
             )
         letters = await self._make(
             self.name_of("dead"), "dead.*", self._max_dead_letter_bytes, discard=api.DiscardPolicy.OLD
         )
+        waiting = await self._make(self.name_of("in"), "in", self.max_bytes)
         infos = [
             out,
             letters,
-            await self._make(self.name_of("in"), "in", self.max_bytes),
+            waiting,
             await self._make(self.name_of("state"), "state", -1),
         ]
         for info in infos:
             check_peers(settings, str(info.config.name), peers_of(info), servers)
-        created = out.created
-        self.identity = f"jetstream:{self.name}:{created.isoformat() if created is not None else ''}"
+        self._identify(out, waiting)
         await self.refresh()
         self.connection.call_on_reconnect(self._note_doubts)
+
+    def _identify(self, out: api.StreamInfo, waiting: api.StreamInfo) -> None:
+        """Sequences of a stream that was deleted and made anew begin again: who keeps one keeps the mark beside it."""
+        self.identity = f"jetstream:{self.name}:{_created(out)}"
+        self.mark = hashlib.blake2b(self.identity.encode(), digest_size=4).hexdigest()
+        self.input_mark = hashlib.blake2b(_created(waiting).encode(), digest_size=4).hexdigest()
 
     def name_of(self, kind: str) -> str:
         """The stream in which a partition's subject of this kind is."""
@@ -161,9 +174,16 @@ class LogStream:
         try:
             waiting = await self.connection.jetstream.stream_info(self.name_of("in"))
             out = await self.connection.jetstream.stream_info(self.name)
+        except nats.js.errors.NotFoundError:
+            self.outage = (
+                f"a stream of {self.name} does not exist any more, and what waited in it is lost: somebody deleted it;"
+                " restart one of the daemons, which makes it anew"
+            )
+            raise Overloaded(self.outage) from None
         except CLIENT_ERRORS as error:
             self.outage = f"NATS does not answer: {describe_client_error(error)}"
             raise Overloaded(self.outage) from None
+        self._identify(out, waiting)
         self._note_last_sequence("in", waiting.state.last_seq)
         self._note_last_sequence("out", out.state.last_seq)
         self.out_bytes = out.state.bytes

@@ -64,12 +64,14 @@ class OwnerOutput(msgspec.Struct, frozen=True, array_like=True):
     """Result of an owner's detectors over its input up to `sequence` (of whose next message `offset` records are done).
 
     `state` are the changes of their state; None forgets a key. `envelope` is empty where no record goes on.
+    `input_mark` is that of the stream of the input.
     """
 
     sequence: int
     offset: int
     envelope: bytes
     state: Mapping[str, bytes | None]
+    input_mark: str = ""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -48,6 +48,8 @@ SNAPSHOT_BYTES = 1024 * 1024
 SNAPSHOT_CHUNK_BYTES = 256 * 1024
 _COVERS = "Lens-Covers"
 _INPUT = "Lens-Input"
+_INPUT_MARK = "Lens-Input-Mark"
+_MARK = "Lens-Mark"
 _CHUNK = "Lens-Chunk"
 _SNAPSHOT = "Lens-Snapshot"
 
@@ -108,7 +110,7 @@ class PartitionOwner:
         headers = {MESSAGE_ID: uuid.uuid4().hex, RECORDS: "0"}
         self.last = await self._stream.append_to(self._partition, OWNER, b"", headers, expected=before)
         await self._load_snapshot()
-        position = self.covered
+        position = self.covered if self.covered < self.last else 0
         while position < self.last:
             found = await self._stream.read_after(self._partition, OWNER, position)
             for message in found:
@@ -123,8 +125,12 @@ class PartitionOwner:
         if not message.body:
             return
         output = decode_output(message.body)
-        self.input = (output.sequence, output.offset)
+        self.input = self._place_in_input(output.sequence, output.offset, output.input_mark)
         self._change_state(output)
+
+    def _place_in_input(self, sequence: int, offset: int, mark: str) -> tuple[int, int]:
+        """A place in the input as it is now: the begin, if the place is in a stream that was deleted since."""
+        return (sequence, offset) if mark in ("", self._stream.input_mark) else (0, 0)
 
     def _change_state(self, output: OwnerOutput) -> None:
         for key, value in output.state.items():
@@ -179,7 +185,7 @@ class PartitionOwner:
         if not kept and not done.state_changes and (sequence, offset) == self.input:
             return
         envelope = encode_envelope(kept, 0.0) if kept else b""
-        output = OwnerOutput(sequence, offset, envelope, done.state_changes)
+        output = OwnerOutput(sequence, offset, envelope, done.state_changes, self._stream.input_mark)
         body = encode_output(output)
         if len(body) > self._stream.connection.max_payload - 8192:
             raise PayloadTooLarge(f"{len(body)} bytes")
@@ -226,6 +232,8 @@ class PartitionOwner:
                 _CHUNK: f"{number + 1}/{len(pieces)}",
                 _COVERS: str(covers),
                 _INPUT: f"{self.input[0]}.{self.input[1]}",
+                _INPUT_MARK: self._stream.input_mark,
+                _MARK: self._stream.mark,
             }
             piece = body[start : start + SNAPSHOT_CHUNK_BYTES]
             self._state_last = await self._stream.append_to(
@@ -263,6 +271,8 @@ class PartitionOwner:
             raise LensError(
                 f"the state of {self._stream.subject(self._partition, STATE)} is damaged: {error}"
             ) from None
-        self.covered = int(chunks[0].headers[_COVERS])
-        sequence, _, offset = chunks[0].headers[_INPUT].partition(".")
-        self.input = (int(sequence), int(offset))
+        headers = chunks[0].headers
+        is_of_this_log = headers.get(_MARK, self._stream.mark) == self._stream.mark
+        self.covered = int(headers[_COVERS]) if is_of_this_log else 0
+        sequence, _, offset = headers[_INPUT].partition(".")
+        self.input = self._place_in_input(int(sequence), int(offset), headers.get(_INPUT_MARK, ""))

@@ -38,7 +38,7 @@ class PartitionWork:
         self.error = ""
         self._pipeline = pipeline
         self._partition = partition
-        self._epoch = epoch
+        self.epoch = epoch
         self._logs: list[PartitionLog] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._trimmed: dict[str, int] = {}
@@ -98,7 +98,7 @@ class PartitionWork:
                 pipeline.stream,
                 self._partition,
                 slot.name,
-                self._epoch,
+                self.epoch,
                 pipeline.keys,
                 pipeline.marks,
                 required=slot.required,
@@ -135,7 +135,7 @@ class PartitionWork:
             self.owner = PartitionOwner(
                 pipeline.stream,
                 self._partition,
-                self._epoch,
+                self.epoch,
                 processor,
                 process=pipeline.run_processor,
                 keep=pipeline.keep_processed,

@@ -27,6 +27,7 @@ from .key_values import KeyValues
 from .letters import REASON
 from .log_stream import LogStream, token_of
 from .messages import ONLY_SINK, OUT, RECORDS, envelope_of
+from .positions import KeptPosition, decode_position, position_in
 from .tasks import cancel_tasks
 
 MAX_HELD_BYTES = 4 * 1024 * 1024
@@ -91,8 +92,7 @@ class PartitionLog(SinkLog):
         position = Position(0, 0)
         if entry is not None:
             self._revision = entry.revision
-            batch, offset, _ = map(int, entry.text.split("."))
-            position = Position(batch, offset)
+            position = position_in(entry.text, self._stream.mark)
         self._state.restore_counts(position, Pending(0, 0, None), 0)
 
     async def stop_reading(self) -> None:
@@ -242,13 +242,13 @@ class PartitionLog(SinkLog):
 
     async def _write_position(self, end: Position) -> None:
         """Write the position under the lease's number. Raises Fenced after a later lease's write, and Overloaded."""
-        text = f"{end.batch}.{end.offset}.{self._epoch}"
+        text = KeptPosition(end, self._epoch, self._stream.mark).encode()
         try:
             self._revision = await self._keys.write_entry(self._key, text, self._revision)
         except Fenced:
             # Mostly another owner; but it may have been this one, whose write was stored and never answered.
             entry = await self._keys.read_entry(self._key)
-            if entry is None or int(entry.text.split(".")[2]) > self._epoch:
+            if entry is None or decode_position(entry.text).epoch > self._epoch:
                 raise
             self._revision = await self._keys.write_entry(self._key, text, entry.revision)
 

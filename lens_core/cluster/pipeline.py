@@ -172,7 +172,7 @@ class ClusterPipeline(Intake):
         self._forget_ended = forget_ended
         self.has_detectors = bool(read_by_owner)
         self.works: dict[int, PartitionWork] = {}
-        self.marks = ErasureMarks(keys, name)
+        self.marks = ErasureMarks(keys, stream)
         self._siblings = siblings or Siblings()
         self.dead_letters = ClusterLetters(stream, [slot.name for slot in slots])
         self._servers = servers
@@ -320,11 +320,16 @@ class ClusterPipeline(Intake):
 
     async def refresh(self) -> None:
         """Bring what the servers know up to date."""
+        before = self.stream.identity, self.stream.input_mark
         try:
             await self.stream.refresh()
             await self.marks.load_marks()
         except Overloaded as error:
             logger.debug("The stream's state is not known. error=%s", error)
+        if before != (self.stream.identity, self.stream.input_mark):
+            logger.error("A stream of %s was deleted and made anew; what waited in it is lost.", self.stream.name)
+            for partition, work in list(self.works.items()):
+                await self.begin_partition(partition, work.epoch)
 
     def lags(self) -> dict[int, int]:
         """Records that were read and wait for a sink, by partition that is owned here."""

@@ -115,7 +115,10 @@ def check_peers(settings: ClusterSettings, stream: str, peers: Sequence[str], se
     """Raise LensError if a stream lies on fewer servers than wanted, or on one that nobody has seen to sync."""
     problems = []
     if len(peers) < settings.replicas:
-        problems.append(f"the stream {stream} has {len(peers)} copies, and cluster.replicas is {settings.replicas}")
+        problems.append(
+            f"the stream {stream} has {len(peers)} copies, and cluster.replicas is {settings.replicas}: run"
+            f" `nats stream edit {stream} --replicas {settings.replicas}`, or set cluster.replicas to what it has"
+        )
     unseen = sorted(peer for peer in peers if peer not in servers)
     if unseen:
         problems.append(
@@ -154,4 +157,7 @@ async def _ask_server(client: httpx.AsyncClient, address: str) -> Server:
             int(told.get("max_payload") or 0),
         )
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise LensError(f"{address}/varz does not say how the server syncs ({type(error).__name__})") from None
+        raise LensError(
+            f"{address}/varz does not say how the server syncs ({type(error).__name__}): give the server"
+            " http_port: 8222, or name the address of its monitoring in cluster.monitoring"
+        ) from None

@@ -19,6 +19,9 @@ def check_cluster(
     problems: Problems,
 ) -> None:
     """Every daemon of a cluster must be able to deliver every partition, and to lose it to another at any time."""
+    if section is not None and section.value is None:
+        reason = "cluster: is empty: name the servers in cluster.nats, or remove it for a daemon that is alone"
+        problems.append_error(section.place, reason)
     if cluster is None:
         return
     for name, sink in sinks.items():

@@ -103,6 +103,7 @@ class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 _NATS_URL = re.compile(r"(nats|tls)://[^\s/@]+(:\d{1,5})?")
+_MONITORING_URL = re.compile(r"https?://[^\s/@]+(/\S*)?")
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -145,6 +146,9 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 raise ValueError(
                     "nats: write nats://HOST:PORT, and who it is under user, password, token or credentials"
                 )
+        for address in self.monitoring:
+            if not _MONITORING_URL.fullmatch(address):
+                raise ValueError("monitoring: write http://HOST:8222 or https://HOST:8222")
         if (self.user is None) != (self.password is None):
             raise ValueError("user and password: one needs the other")
         if sum(one is not None for one in (self.user, self.token, self.credentials)) > 1:

@@ -41,6 +41,8 @@ DSN = "postgresql://lens@db/lens"
         ({"cluster": {"nats": []}}, "cluster.nats"),
         ({"cluster": {"nats": NATS, "user": "lens"}}, "one needs the other"),
         ({"cluster": {"nats": NATS, "token": "abcdef", "credentials": "f"}}, "only one of them"),
+        ({"cluster": None}, "cluster: is empty: name the servers in cluster.nats, or remove it"),
+        ({"cluster": {"nats": NATS, "monitoring": ["h:8222"]}}, "cluster.monitoring: write http://HOST:8222"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused(document: dict[str, Any], reason: str, tmp_path: Path) -> None:
@@ -92,6 +94,43 @@ async def test_another_number_of_partitions_is_refused(daemons: Daemons, cluster
     await daemons()
     with pytest.raises(LensError, match="was made with 4 and this configuration says 8"):
         await daemons({"cluster": {**cluster_settings, "partitions": 8}})
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"credentials": "/nowhere.creds"}, r"^cluster\.credentials: /nowhere\.creds cannot be read: No such file"),
+        ({"tls_ca": "/nowhere.pem"}, r"^cluster\.tls_ca: /nowhere\.pem cannot be read: No such file"),
+        ({"tls_ca": __file__}, r"^cluster\.tls_ca: .*test_cluster_start\.py holds no certificate in PEM"),
+        ({}, r"^cluster\.nats: no server can be reached \(nats://127\.0\.0\.1:\d+\): .*Connect call failed"),
+    ],
+)
+async def test_what_keeps_a_daemon_from_nats_is_named(
+    monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], reason: str
+) -> None:
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.5)
+    (port,) = free_ports(1)
+    settings = ClusterSettings(nats=[f"nats://127.0.0.1:{port}"], **change)
+    with pytest.raises(LensError, match=reason):
+        await connection.Connection(settings).connect()
+
+
+async def test_credentials_can_be_read_with_the_extra(
+    nats_servers: NatsServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that asks for nothing lets everybody in; one that asks gets a signature of the seed."""
+    import nkeys
+
+    seed = nkeys.encode_seed(bytes(range(32)), nkeys.PREFIX_BYTE_USER).decode()
+    file = tmp_path / "lens.creds"
+    file.write_text(
+        f"-----BEGIN NATS USER JWT-----\nx.y.z\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+    )
+    connected = connection.Connection(settings_of(nats_servers, credentials=str(file)))
+    await connected.connect()
+    assert connected.is_connected
+    await connected.close()
 
 
 async def test_a_password_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:

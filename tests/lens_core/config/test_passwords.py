@@ -16,7 +16,7 @@ from lens_plugins.sinks.postgresql import PostgreSQL
 from psycopg.conninfo import conninfo_to_dict
 
 from lens_core.base.process import FORMAT, HidingFormatter
-from lens_core.base.redaction import hide
+from lens_core.base.redaction import hide, passwords_in
 from lens_core.config.loading import Config, InvalidConfiguration, parse_config
 from lens_core.plugin_api.urls import split_login
 from lens_core.plugin_host.host import PluginHost
@@ -158,6 +158,14 @@ def test_what_holds_no_secret_is_shown() -> None:
     )
     text = "gpu-17.example:12345 of production in /srv/lens-data"
     assert hide(text) == text
+
+
+def test_the_user_of_a_database_is_no_secret_and_a_token_before_a_host_is() -> None:
+    read("sinks: {store: {type: postgresql, dsn: 'postgresql://justauser@db:5432/justauser'}}")
+    assert hide("started by justauser") == "started by justauser"
+    assert not [*passwords_in("postgres://justauser@db/x")]
+    assert [*passwords_in("https://tokeninfront@host/x")] == ["tokeninfront"]
+    assert "hunter2hunter2" in [*passwords_in("postgresql://justauser:hunter2hunter2@db/x")]
 
 
 @pytest.mark.parametrize(
