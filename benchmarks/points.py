@@ -10,7 +10,7 @@ for batches of 2,000, and for 2,000 rows a second, of which each store has the b
 
 The 10,000,000 steps and those of the ranks are put into the databases directly (`points_data.py`). Charts and the best
 loss are asked of the store, the chart of the ranks of a daemon, over HTTP. `--part` measures one figure alone. The full
-size takes about six minutes of an idle machine.
+size takes minutes of an idle machine.
 """
 
 from __future__ import annotations
