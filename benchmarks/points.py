@@ -1,9 +1,16 @@
 """Points in ClickHouse beside points in PostgreSQL: room, CPU, charts, many ranks, a question over many runs.
 
-Both stores get the same batches through the same sink. ClickHouse is its own engine (chdb) behind the HTTP server of
-the tests, so that its figures are those of the engine, not of a tuned server. CPU is that of this process, which
-encodes, and of the database together, with all merges that it does until it is idle; making the rows is not in it.
-`--part` measures one figure alone. The full size takes an hour.
+Both stores get the same rows through the same sink. ClickHouse is its own engine (chdb) behind the HTTP server of
+the tests, so that its figures are those of the engine, not of a tuned server.
+
+CPU is all that a store takes until it rests: that of this process without the making of the rows, and that of all
+processes of the databases. With points in PostgreSQL that includes the blocks, out of which it answers and whose bytes
+are measured, and with points in ClickHouse the merges of its parts. It is taken for a backlog (batches of 20,000 rows),
+for batches of 2,000, and for 2,000 rows a second, of which each store has the batches that its limits make.
+
+The 10,000,000 steps and those of the ranks are put into the databases directly (`points_data.py`). Charts and the best
+loss are asked of the store, the chart of the ranks of a daemon, over HTTP. `--part` measures one figure alone. The full
+size takes minutes of an idle machine.
 """
 
 from __future__ import annotations
@@ -13,16 +20,21 @@ import math
 import os
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 import psutil
+import psycopg
 from lens_plugins.sinks.postgresql import PostgreSQL
+from lens_plugins.sinks.postgresql.blocks import BLOCK_ROWS
+from lens_plugins.sinks.postgresql.clickhouse.client import ClickHouse
+from lens_plugins.sinks.postgresql.clickhouse.store import ClickHouseStore
 
 from benchmarks.harness import (
+    Daemon,
     Figure,
     option_parser,
     peer_environment,
@@ -31,6 +43,8 @@ from benchmarks.harness import (
     report,
     temporary_folder,
 )
+from benchmarks.points_data import load_long_run, load_ranks
+from benchmarks.query_data import SPIKE, has_spikes, planted
 from lens_core import Batch, Origin, PointQuery, Position, Secret, StepMetrics
 from lens_core.testing.hosts import make_context
 
@@ -39,7 +53,8 @@ FIRST_SECOND = 1_700_000_000.0
 METRICS = 8
 BATCH_ROWS = 20_000  # as the delivery cuts what waits
 SMALL_BATCH_ROWS = 2_000
-SMALL_BATCHES = 60
+SMALL_ROWS = 60_000
+ROWS_A_SECOND = 2_000
 RUNS_A_BATCH = 20
 PARTS = ("bytes", "cpu", "charts", "ranks", "runs")
 PASSWORD = "benchmark"
@@ -48,7 +63,8 @@ PASSWORD = "benchmark"
 class Sizes(NamedTuple):
     """The amount that is written."""
 
-    charts: Sequence[int]
+    chart: int  # sent
+    long_chart: int  # loaded
     ranks: int
     rank_steps: int
     runs: int
@@ -62,8 +78,8 @@ class Goal(NamedTuple):
     is_share: bool = False
 
 
-FULL = Sizes([1_000_000, 10_000_000], 2_000, 10_000, 1_000, 20)
-QUICK = Sizes([20_000], 20, 200, 50, 5)
+FULL = Sizes(1_000_000, 10_000_000, 2_000, 10_000, 1_000, 20)
+QUICK = Sizes(20_000, 200_000, 300, 200, 50, 5)
 # Of the full size.
 GOALS = {
     "bytes a point": Goal(12),
@@ -76,12 +92,27 @@ GOALS = {
 
 
 class Place(NamedTuple):
-    """A store, the CPU seconds of its database, and the bytes of its points."""
+    """A store, the addresses of its databases, the CPU seconds of these, and the bytes of its points."""
 
     name: str
     store: PostgreSQL
-    cpu_seconds: Callable[[], float]
+    dsn: str
+    points: str | None
+    database_seconds: Callable[[], float]
     stored_bytes: Callable[[], Any]
+
+    @property
+    def clickhouse(self) -> ClickHouse | None:
+        """The ClickHouse that has the points, if one has."""
+        found = self.store._points
+        return found.clickhouse if isinstance(found, ClickHouseStore) else None
+
+
+class Spent(NamedTuple):
+    """CPU seconds of this process and of the databases."""
+
+    own: float
+    database: float
 
 
 @contextmanager
@@ -128,9 +159,12 @@ async def opened(folder: Path, dsn: str, points: str | None) -> AsyncIterator[Po
         await store.stop()
 
 
-def rows_of(uid: str, steps: range, *, run: str = "run", rank: int | None = None) -> list[StepMetrics]:
-    """Rows of one run, a second apart, as the hook sends them."""
+def rows_of(
+    uid: str, steps: range, *, run: str = "run", rank: int | None = None, spikes: Collection[int] = ()
+) -> list[StepMetrics]:
+    """Rows of one run, a second apart, as the hook sends them; of a rank its only metric."""
     origin = Origin(workload_uid=uid, rank=rank)
+    numbers = range(METRICS) if rank is None else [7]
     return [
         StepMetrics(
             origin=origin,
@@ -138,7 +172,10 @@ def rows_of(uid: str, steps: range, *, run: str = "run", rank: int | None = None
             run_id=run,
             row_step=step,
             values={
-                f"m{number}": math.sin(step / (100 + number)) + (step * 7919 % 1000) / 1e4 for number in range(METRICS)
+                f"m{number}": SPIKE
+                if number == 7 and step in spikes
+                else math.sin(step / (100 + number)) + (step * 7919 % 1000) / 1e4
+                for number in numbers
             },
             event_time=FIRST_SECOND + step + (step * 104_729 % 1000) / 1e6,
             sequence=int((FIRST_SECOND + step) * 1e6) + step * 104_729 % 1000 + 40,
@@ -165,7 +202,13 @@ class Writer:
 
 async def count_answer(store: PostgreSQL, **query: Any) -> int:
     """Ask for points; how many there are."""
-    return sum([len(piece.values) async for piece in store.metric_columns(PointQuery(**query))])
+    return len(await iterations_of(store, **query))
+
+
+async def iterations_of(store: PostgreSQL, **query: Any) -> list[int]:
+    """Ask for points; their iterations."""
+    pieces = [piece async for piece in store.metric_columns(PointQuery(**query))]
+    return [iteration for piece in pieces for iteration in piece.iterations]
 
 
 async def median_ms(store: PostgreSQL, query: dict[str, Any], repeats: int) -> float:
@@ -178,55 +221,118 @@ async def median_ms(store: PostgreSQL, query: dict[str, Any], repeats: int) -> f
     return percentile(times, 0.5)
 
 
-async def spent_seconds(place: Place, writer: Writer, uid: str, steps: int, batch_rows: int) -> float:
-    """CPU seconds of writing rows, until the database has nothing left to do."""
-    spent = 0.0
+async def spent_seconds(place: Place, writer: Writer, uid: str, steps: int, batch_rows: int) -> Spent:
+    """CPU seconds of writing rows, until the store rests."""
+    making = 0.0
+    spikes = frozenset(planted(steps))
+    own, database = time.process_time(), place.database_seconds()
     for first in range(0, steps, batch_rows):
-        rows = rows_of(uid, range(first, min(first + batch_rows, steps)))
-        cpu, own = place.cpu_seconds(), time.process_time()
+        begun = time.thread_time()
+        rows = rows_of(uid, range(first, min(first + batch_rows, steps)), spikes=spikes)
+        making += time.thread_time() - begun
         await writer.send_rows(rows)
-        spent += place.cpu_seconds() - cpu + time.process_time() - own
-    cpu = place.cpu_seconds()
-    while True:
-        before = place.cpu_seconds()
+    await until_at_rest(place)
+    return Spent(time.process_time() - own - making, place.database_seconds() - database)
+
+
+async def until_at_rest(place: Place) -> None:
+    """Wait until all blocks are made, and the store and its databases do hardly anything for two seconds."""
+    quiet = 0
+    while quiet < 2:
+        before = place.database_seconds() + time.process_time()
         await asyncio.sleep(1)
-        if place.cpu_seconds() - before < 0.05:
-            return spent + place.cpu_seconds() - cpu
+        is_quiet = place.database_seconds() + time.process_time() - before < 0.05
+        quiet = quiet + 1 if is_quiet and not (place.points is None and has_rows_to_block(place.dsn)) else 0
 
 
-async def measure_long_runs(place: Place, writer: Writer, sizes: Sizes, parts: Sequence[str]) -> dict[str, float]:
-    """Room, CPU and charts of long runs."""
+def has_rows_to_block(dsn: str) -> bool:
+    """Whether a stream has rows enough for one more block."""
+    with psycopg.connect(dsn) as connection:
+        return bool(
+            connection.execute("select from lens_stream where rows - blocked_rows >= %s", [BLOCK_ROWS]).rowcount
+        )
+
+
+def cpu_figures(label: str, spent: Spent, steps: int) -> dict[str, float]:
+    """CPU per million points, and which part of it is whose."""
+    millions = steps * METRICS / 1e6
+    name = f"CPU per million points, {label}"
+    return {
+        name: (spent.own + spent.database) / millions,
+        f"– of it Lens, {label}": spent.own / millions,
+        f"– of it the databases, {label}": spent.database / millions,
+    }
+
+
+async def measure_small_batches(place: Place, writer: Writer, sizes: Sizes) -> dict[str, float]:
+    """CPU of batches that are not full."""
     found: dict[str, float] = {}
-    if "cpu" in parts:
-        steps = min(SMALL_BATCHES * SMALL_BATCH_ROWS, sizes.charts[0])
-        spent = await spent_seconds(place, writer, "small-batches", steps, SMALL_BATCH_ROWS)
-        found[f"CPU per million points, batches of {SMALL_BATCH_ROWS:,} rows"] = spent / (steps * METRICS / 1e6)
-        await place.store.delete_workload("small-batches")
-        await place.store.vacuum()
-    for steps in sizes.charts:
-        spent = await spent_seconds(place, writer, f"chart-{steps}", steps, BATCH_ROWS)
-        if "cpu" in parts:
-            found[f"CPU per million points, {steps:,} rows"] = spent / (steps * METRICS / 1e6)
-        await place.store.vacuum()
-        if "bytes" in parts:
-            found[f"bytes a point, {steps:,} rows"] = place.stored_bytes() / (steps * METRICS)
-        if "charts" in parts:
-            asked: dict[str, Any] = {"workload_uid": f"chart-{steps}", "metrics": ("m3",), "max_points": 1000}
-            found[f"chart of {steps:,} steps, p50"] = await median_ms(place.store, asked, sizes.repeats)
-        await place.store.delete_workload(f"chart-{steps}")
+    steps = min(SMALL_ROWS, sizes.chart)
+    as_limited = round(ROWS_A_SECOND * place.store.limits().max_wait_seconds)
+    for label, rows in (
+        (f"batches of {SMALL_BATCH_ROWS:,} rows", SMALL_BATCH_ROWS),
+        (f"{ROWS_A_SECOND:,} rows a second", as_limited),
+    ):
+        found.update(cpu_figures(label, await spent_seconds(place, writer, label, steps, rows), steps))
+        await place.store.delete_workload(label)
         await place.store.vacuum()
     return found
 
 
-async def measure_ranks(place: Place, writer: Writer, sizes: Sizes) -> dict[str, float]:
-    """A chart of a job of many ranks."""
-    for first in range(0, sizes.rank_steps, 100):
-        steps = range(first, min(first + 100, sizes.rank_steps))
-        for low in range(0, sizes.ranks, BATCH_ROWS // 100):
-            ranks = range(low, min(low + BATCH_ROWS // 100, sizes.ranks))
-            await writer.send_rows([row for rank in ranks for row in rows_of("ranks", steps, rank=rank)])
-    asked: dict[str, Any] = {"workload_uid": "ranks", "metrics": ("m3",), "max_points": 1000}
-    return {"chart of all ranks, p50": await median_ms(place.store, asked, sizes.repeats)}
+async def measure_long_run(place: Place, writer: Writer, sizes: Sizes, parts: Sequence[str]) -> dict[str, float]:
+    """Room, CPU and chart of a long run that is sent."""
+    found: dict[str, float] = {}
+    steps = sizes.chart
+    spent = await spent_seconds(place, writer, "chart", steps, BATCH_ROWS)
+    if "cpu" in parts:
+        found.update(cpu_figures(f"batches of {BATCH_ROWS:,} rows", spent, steps))
+    await place.store.vacuum()
+    if "bytes" in parts:
+        found[f"bytes a point, {steps:,} rows"] = place.stored_bytes() / (steps * METRICS)
+    if "charts" in parts:
+        found[f"chart of {steps:,} steps, p50"] = await measure_chart(place, "chart", steps, sizes.repeats)
+    await place.store.delete_workload("chart")
+    await place.store.vacuum()
+    return found
+
+
+async def measure_chart(place: Place, uid: str, steps: int, repeats: int) -> float:
+    """The median time of a chart, which has all spikes."""
+    asked: dict[str, Any] = {"workload_uid": uid, "metrics": ("m7",), "max_points": 1000}
+    assert has_spikes(steps, await iterations_of(place.store, **asked)), "a spike is missing"
+    return await median_ms(place.store, asked, repeats)
+
+
+async def measure_loaded_run(place: Place, sizes: Sizes) -> dict[str, float]:
+    """The chart of a run that is too long to be sent."""
+    steps = sizes.long_chart
+    await load_long_run(place.dsn, "long", steps, place.clickhouse)
+    await until_at_rest(place)
+    return {f"chart of {steps:,} steps, p50": await measure_chart(place, "long", steps, sizes.repeats)}
+
+
+async def measure_ranks(place: Place, writer: Writer, sizes: Sizes, folder: Path) -> dict[str, float]:
+    """A chart of a job of many ranks, asked over HTTP."""
+    first = [row for rank in range(sizes.ranks) for row in rows_of("ranks", range(1), rank=rank)]
+    await writer.send_rows(first)
+    await load_ranks(place.store, "ranks", sizes.rank_steps, place.clickhouse)
+    await until_at_rest(place)
+    points = "" if place.points is None else f', points: "{place.points}"'
+    config = f'sinks: {{store: {{type: postgresql, dsn: "{place.dsn}"{points}}}}}\nserver: {{listen: "127.0.0.1:0"}}\n'
+    daemon = await asyncio.to_thread(Daemon(folder / f"daemon-{place.name}", config).start)
+    try:
+        async with httpx.AsyncClient(base_url=daemon.url, timeout=600) as client:
+            times = []
+            for _ in range(sizes.repeats):
+                begun = time.perf_counter()
+                answer = await client.get("/api/v1/workloads/ranks/metrics/data?metrics=m7&max_points=1000")
+                times.append((time.perf_counter() - begun) * 1e3)
+            found = answer.raise_for_status().json()
+    finally:
+        await asyncio.to_thread(daemon.stop)
+    assert found["over_ranks"], "it is not the chart over all ranks"
+    assert max(point["iteration"] for point in found["data"]) == sizes.rank_steps - 1, "its end is missing"
+    return {"chart of all ranks, p50": percentile(times, 0.5)}
 
 
 async def measure_runs(place: Place, writer: Writer, sizes: Sizes) -> dict[str, float]:
@@ -244,14 +350,18 @@ async def measure_runs(place: Place, writer: Writer, sizes: Sizes) -> dict[str, 
     return {"best loss of each run, p50": await median_ms(place.store, best, sizes.repeats)}
 
 
-async def measure(place: Place, sizes: Sizes, parts: Sequence[str]) -> dict[str, float]:
+async def measure(place: Place, sizes: Sizes, parts: Sequence[str], folder: Path) -> dict[str, float]:
     """The wanted figures of one place."""
     found: dict[str, float] = {}
     writer = Writer(place.store)
+    if "cpu" in parts:
+        found.update(await measure_small_batches(place, writer, sizes))
     if {"bytes", "cpu", "charts"} & {*parts}:
-        found.update(await measure_long_runs(place, writer, sizes, parts))
+        found.update(await measure_long_run(place, writer, sizes, parts))
+    if "charts" in parts:
+        found.update(await measure_loaded_run(place, sizes))
     if "ranks" in parts:
-        found.update(await measure_ranks(place, writer, sizes))
+        found.update(await measure_ranks(place, writer, sizes, folder))
     if "runs" in parts:
         found.update(await measure_runs(place, writer, sizes))
     return found
@@ -259,7 +369,7 @@ async def measure(place: Place, sizes: Sizes, parts: Sequence[str]) -> dict[str,
 
 def figures(apart: dict[str, float], rows: dict[str, float], *, are_full: bool) -> list[Figure]:
     """The figures of both places beside each other; goals are those of the full size."""
-    units = {"CPU": "s", "bytes": "B"}
+    units = {"CPU": "s", "–": "s", "bytes": "B"}
     found = []
     for name, value in apart.items():
         goal = GOALS.get(name.split(",")[0] if "steps" not in name else name.rpartition(",")[0])
@@ -302,10 +412,10 @@ def main() -> None:
                 size += " + pg_total_relation_size('lens_column')"
                 rows = await measure(
                     Place(
-                        "PostgreSQL", store, lambda: cpu_of(servers()), lambda: _ask_number(store.database.dsn, size)
+                        *("PostgreSQL", store, database("rows"), None),
+                        *(lambda: cpu_of(servers()), lambda: _ask_number(store.database.dsn, size)),
                     ),
-                    sizes,
-                    parts,
+                    *(sizes, parts, folder),
                 )
 
             def apart_bytes() -> float:
@@ -316,7 +426,11 @@ def main() -> None:
 
             async with opened(folder / "apart", database("apart"), points) as store:
                 apart = await measure(
-                    Place("ClickHouse", store, lambda: cpu_of([process, *servers()]), apart_bytes), sizes, parts
+                    Place(
+                        *("ClickHouse", store, database("apart"), points),
+                        *(lambda: cpu_of([process, *servers()]), apart_bytes),
+                    ),
+                    *(sizes, parts, folder),
                 )
             return figures(apart, rows, are_full=not chosen.quick)
 
@@ -324,8 +438,6 @@ def main() -> None:
 
 
 def _ask_number(dsn: str, statement: str) -> float:
-    import psycopg
-
     with psycopg.connect(dsn) as connection:
         row = connection.execute(statement.encode()).fetchone()
         return float(row[0]) if row is not None else math.nan

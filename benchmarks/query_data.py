@@ -25,15 +25,21 @@ def planted(steps: int, count: int = 40) -> list[int]:
 
 
 def load_run(
-    dsn: str, uid: str, steps: int, *, metrics: int = METRICS, ends: float = float("inf"), piece: int = _PIECE_STEPS
+    dsn: str,
+    uid: str,
+    steps: int,
+    *,
+    metrics: Sequence[int] = range(METRICS),
+    ends: float = float("inf"),
+    piece: int = _PIECE_STEPS,
 ) -> bool:
     """A run under a workload, as rows, m7 with the planted spikes; false when the time was over before all was there.
 
     It goes on after the last piece that is there. `ends`: of the monotonic clock.
     """
-    values = " || ', ' || ".join(f"""'"m{number}": ' || {_value_of(number)}""" for number in range(metrics))
+    values = " || ', ' || ".join(f"""'"m{number}": ' || {_value_of(number)}""" for number in metrics)
     with psycopg.connect(dsn, autocommit=True) as connection:
-        stream, first = _stream_of(connection, uid, metrics)
+        stream, first = stream_of(connection, uid, metrics)
         while first < steps:
             if time.monotonic() > ends:
                 return False
@@ -50,7 +56,7 @@ def _value_of(number: int) -> str:
     return f"(trunc(random() * {number + 1}e6) / 1e6)"
 
 
-def _stream_of(connection: psycopg.Connection[tuple[object, ...]], uid: str, metrics: int) -> tuple[int, int]:
+def stream_of(connection: psycopg.Connection[tuple[object, ...]], uid: str, metrics: Sequence[int]) -> tuple[int, int]:
     """The run's stream, made where there is none, and how many rows it has."""
     found = connection.execute(
         "select s.id, s.rows from lens_stream s join lens_subject u on u.id = s.subject_id where u.workload_uid = %s",
@@ -64,9 +70,9 @@ def _stream_of(connection: psycopg.Connection[tuple[object, ...]], uid: str, met
         " first_seen_us, version) values ('default', 'workload:' || %(uid)s, %(uid)s, '', '', '', %(uid)s, %(us)s, 1)"
         " returning id), stream as (insert into lens_stream (subject_id, data_source, run_id, attempt, rank, pod_uid,"
         " first_iteration, first_seen_us) select id, 'wandb', 'run', 1, -1, '', 0, %(us)s from subject returning id),"
-        " metrics as (insert into lens_catalogue select id, 'm' || n, 0 from stream, generate_series(0, %(last)s) n)"
+        " metrics as (insert into lens_catalogue select id, 'm' || n, 0 from stream, unnest(%(metrics)s::int[]) n)"
         " select id from stream",
-        {"uid": uid, "us": first_us, "last": metrics - 1},
+        {"uid": uid, "us": first_us, "metrics": [*metrics]},
     ).fetchone()
     assert made is not None
     return int(str(made[0])), 0
@@ -76,7 +82,6 @@ def _load_piece(
     connection: psycopg.Connection[tuple[object, ...]], piece: dict[str, object], steps: int, values: str
 ) -> None:
     """Some of a run's rows and the figures of all so far, in one transaction."""
-    last_us = f"({_FIRST_SECOND} + %(last)s) * 1000000::bigint"
     with connection.transaction():
         connection.execute(
             "insert into lens_row (stream_id, row_step, received_us, sequence, event_time_us, iteration, workload_uid,"
@@ -86,14 +91,20 @@ def _load_piece(
             " from generate_series(%(first)s::bigint, %(last)s) step".encode(),
             {**piece, "spikes": planted(steps), "spike": SPIKE},
         )
-        for statement in (
-            "update lens_catalogue set points = %(last)s + 1 where stream_id = %(stream)s",
-            "update lens_stream set rows = %(last)s + 1, last_step = %(last)s, last_iteration = %(last)s,"
-            f" last_seen_us = {last_us} where id = %(stream)s",
-            "update lens_subject set rows = %(last)s + 1, last_iteration = %(last)s,"
-            f" last_seen_us = {last_us} where workload_uid = %(uid)s",
-        ):
-            connection.execute(statement.encode(), piece)
+        note_rows(connection, piece)
+
+
+def note_rows(connection: psycopg.Connection[tuple[object, ...]], piece: dict[str, object]) -> None:
+    """The figures of the stream `stream` of the workload `uid`, whose steps are those up to `last`."""
+    last_us = f"({_FIRST_SECOND} + %(last)s) * 1000000::bigint"
+    for statement in (
+        "update lens_catalogue set points = %(last)s + 1 where stream_id = %(stream)s",
+        "update lens_stream set rows = %(last)s + 1, last_step = %(last)s, last_iteration = %(last)s,"
+        f" last_seen_us = {last_us} where id = %(stream)s",
+        "update lens_subject set rows = %(last)s + 1, last_iteration = %(last)s,"
+        f" last_seen_us = {last_us} where workload_uid = %(uid)s",
+    ):
+        connection.execute(statement.encode(), piece)
 
 
 def make_blocks(dsn: str, ends: float = float("inf")) -> bool:

@@ -55,7 +55,7 @@ class World:
         with self.daemon(dsn):
             pass  # it has made the tables
         for number, steps in steps_of.items():
-            if not load_run(dsn, f"run-{number}", steps, metrics=metrics, ends=ends):
+            if not load_run(dsn, f"run-{number}", steps, metrics=range(metrics), ends=ends):
                 return False
             if not make_blocks(dsn, ends):
                 return False

@@ -17,6 +17,7 @@ from psycopg_pool import PoolTimeout
 from lens_core import Backoff, Context, Unavailable
 
 from .address import Address, NotReady, describe_error
+from .clickhouse.client_errors import PointsAway
 from .embedded import EmbeddedPostgres
 from .identity import Connection
 from .migrate import DatabaseTooNew, migrate
@@ -50,6 +51,7 @@ class Database:
             )
         self._ready = asyncio.Event()
         self._problem = "not started"
+        self._missing = "PostgreSQL is"
         self._said_at = 0.0
         self._keeper: asyncio.Task[None] | None = None
         self._address: Address | None = None
@@ -78,7 +80,7 @@ class Database:
         away = (
             ""
             if self._ready.is_set()
-            else f"what comes waits in the spool, as PostgreSQL is not available: {self._problem}"
+            else f"what comes waits in the spool, as {self._missing} not available: {self._problem}"
         )
         return "; ".join(filter(None, [away, self._replica.notice if self._replica is not None else ""]))
 
@@ -169,7 +171,7 @@ class Database:
 
     def _here(self) -> Readers:
         if not self._ready.is_set() or self._readers is None:
-            raise Unavailable(f"PostgreSQL is not available: {self._problem}")
+            raise Unavailable(f"{self._missing} not available: {self._problem}")
         return self._readers
 
     async def _connect_repeatedly(self, first_try: asyncio.Future[None]) -> None:
@@ -184,13 +186,13 @@ class Database:
                     first_try.set_exception(error)
                 return
             except Exception as error:  # noqa: BLE001 - whatever it is, it is said and tried again
-                self._log_outage(describe_error(error))
+                self._log_outage(error)
                 if not first_try.done():
                     first_try.set_result(None)
                 await asyncio.sleep(backoff.next_delay())
                 continue
             if self._said_at:
-                self._logger.info("PostgreSQL is available again")
+                self._logger.info("%s available again", self._missing)
             self._said_at = 0.0
             self._ready.set()
             if not first_try.done():
@@ -200,20 +202,24 @@ class Database:
             came_up = asyncio.get_running_loop().time()
             code = await self._embedded.wait()
             self._ready.clear()
-            self._problem = f"the embedded PostgreSQL ended with code {code}"
+            self._missing, self._problem = "PostgreSQL is", f"the embedded PostgreSQL ended with code {code}"
             self._logger.error("%s; restarting it", self._problem)
             await self._disconnect()
             if asyncio.get_running_loop().time() - came_up > _STABLE_SECONDS:
                 backoff.reset()
             await asyncio.sleep(backoff.next_delay())
 
-    def _log_outage(self, problem: str) -> None:
+    def _log_outage(self, error: Exception) -> None:
         """Say what is wrong: at once where it is something else, and every few minutes where it stays the same."""
         now = time.monotonic()
+        is_points = isinstance(error, PointsAway)
+        problem = str(error) if is_points else describe_error(error)
+        self._missing = "the points are" if is_points else "PostgreSQL is"
         if problem != self._problem or now - self._said_at > _SAY_AGAIN_SECONDS:
             self._said_at = now
-            hint = "" if self._embedded is not None else "; `lens validate --connect FILE` tries the dsn alone"
-            self._logger.warning("PostgreSQL is unavailable; retrying: %s%s", problem, hint)
+            is_own = self._embedded is not None or is_points
+            hint = "" if is_own else "; `lens validate --connect FILE` tries the dsn alone"
+            self._logger.warning("%s unavailable; retrying: %s%s", self._missing, problem, hint)
         self._problem = problem
 
     async def _bring_up(self) -> None:

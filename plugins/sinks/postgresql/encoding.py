@@ -12,6 +12,7 @@ import msgspec
 from lens_core import StepMetrics
 
 from .grouping import Pending, StreamKey, state_of
+from .layouts import Layout
 from .rows import StoredRow, to_stored
 from .text import jsonb, metrics_json, metrics_lines, microseconds
 from .value_summaries import ValueSummary, summarize_rows
@@ -101,11 +102,15 @@ class StreamChange:
         self.last_seen_us = max(self.last_seen_us, *times_us)
 
     def note_metrics(
-        self, rows: Sequence[Mapping[str, float]], times_us: Sequence[int], iterations: Sequence[int]
+        self,
+        rows: Sequence[Mapping[str, float]],
+        times_us: Sequence[int],
+        iterations: Sequence[int],
+        layouts: Sequence[Layout] | None = None,
     ) -> None:
-        """New rows have these metrics."""
+        """New rows have these metrics; `layouts` are theirs, where they are known already."""
         self.noted.append((rows, times_us, iterations))
-        points = summarize_rows(self.values, rows, times_us, iterations)
+        points = summarize_rows(self.values, rows, times_us, iterations, layouts)
         self.points.update(points)
         if _TARGET in points:
             known = (row[_TARGET] for row in rows if _TARGET in row)

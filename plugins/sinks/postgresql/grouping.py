@@ -209,19 +209,29 @@ class StreamBuffers:
         self._grouped = grouped
         self._cluster = cluster
         self._buffers: dict[tuple[object, ...], StreamBuffer] = {}
-        self._identity: tuple[object, ...] = ()
+        self._row: StepMetrics | None = None
         self._last: StreamBuffer | None = None
 
     def find_buffer(self, row: StepMetrics) -> StreamBuffer:
         """Return the buffer of the row's stream."""
-        origin = row.origin
+        last, origin = self._row, row.origin
+        # Rows of one run mostly share their origin, and follow each other.
+        if (
+            self._last is not None
+            and last is not None
+            and origin is last.origin
+            and row.session == last.session
+            and row.run_id == last.run_id
+            and row.data_source == last.data_source
+            and row.attempt == last.attempt
+        ):
+            return self._last
+        self._row = row
         identity = (
             *(origin.cluster, origin.workload_uid, origin.pod_uid, origin.namespace, origin.pod_name, origin.rank),
             *(row.data_source, row.run_id, row.attempt, row.session),
         )
-        if self._last is None or identity != self._identity:
-            self._identity = identity
-            self._last = self._buffers.get(identity) or self._open_buffer(identity, row)
+        self._last = self._buffers.get(identity) or self._open_buffer(identity, row)
         return self._last
 
     def _open_buffer(self, identity: tuple[object, ...], row: StepMetrics) -> StreamBuffer:

@@ -287,7 +287,7 @@ class PostgreSQL(Asking):
 
     def _count_failure(self, batch: Batch, reason: str) -> None:
         rows = [record for record in batch.records if isinstance(record, StepMetrics)]
-        sources = Counter(source_label(row) for row in rows)
+        sources = Counter(source_label(row.data_source) for row in rows)
         for source, count in sources.items():
             self._metrics.rows_failed.inc(count, data_source=source, reason=reason)
         wandb_points = sum(len(row.values) for row in rows if row.data_source == "wandb")

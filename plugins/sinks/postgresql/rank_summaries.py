@@ -127,7 +127,7 @@ async def update_rank_summaries(
             curve_id, is_whole = known[curve]
             if is_whole:
                 summaries = summarize_changes((changes[stream_id], rank) for stream_id, rank in sorted(ranks.items()))
-                await _write_summaries(connection, curve_id, summaries)
+                await write_summaries(connection, curve_id, summaries)
         elif max(ranks.values()) >= MANY_RANKS:
             await _make_curve(connection, store, curve)
 
@@ -169,7 +169,7 @@ async def _make_curve(connection: Connection, store: PointStore, curve: CurveKey
     ):
         for row in rows:
             groups[tuple(row.metrics), row.iteration].append((rank, row.time_us, row.metrics.values()))
-    await _write_summaries(connection, curve_id, _summarize_groups(groups))
+    await write_summaries(connection, curve_id, _summarize_groups(groups))
 
 
 def summarize_changes(changes: Iterable[tuple[StreamChange, int]]) -> Summaries:
@@ -223,7 +223,8 @@ def with_levels(summaries: Summaries) -> Summaries:
     return dict(sorted(found.items()))
 
 
-async def _write_summaries(connection: Connection, curve_id: int, summaries: Summaries) -> None:
+async def write_summaries(connection: Connection, curve_id: int, summaries: Summaries) -> None:
+    """Add summaries of iterations to those of a curve, on all levels."""
     if not summaries:
         return
     every = with_levels(summaries)

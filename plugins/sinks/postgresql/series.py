@@ -75,10 +75,11 @@ def extremes(values: Doubles, starts: Integers) -> Integers:
     """
     lengths = np.diff(starts, append=values.size)
     parts = np.repeat(np.arange(starts.size), lengths)
-    found = [_first_of_parts(np.isnan(values), parts)]
+    is_extreme = np.zeros(values.size, np.bool_)
+    is_extreme[_first_of_parts(np.isnan(values), parts)] = True
     for bound in (np.fmin, np.fmax):
-        found.append(_first_of_parts(values == np.repeat(bound.reduceat(values, starts), lengths), parts))
-    return np.unique(np.concatenate(found))
+        is_extreme[_first_of_parts(values == np.repeat(bound.reduceat(values, starts), lengths), parts)] = True
+    return np.flatnonzero(is_extreme)
 
 
 def _first_of_parts(is_wanted: Mask, parts: Integers) -> Integers:

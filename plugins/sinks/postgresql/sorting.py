@@ -41,16 +41,17 @@ class Sorted:
     wandb_points: int = 0
 
 
-def source_label(row: StepMetrics) -> str:
+def source_label(data_source: str) -> str:
     """The source as a label of Lens' own metrics, which are bounded."""
-    return row.data_source if row.data_source in KNOWN_SOURCES else "other"
+    return data_source if data_source in KNOWN_SOURCES else "other"
 
 
 def sort_batch(batch: Batch, skip: int, cluster: str, history_limit: int, names: NameCache) -> Sorted:
     """The batch without its first `skip` records; pure but for the cache of names."""
     indexed = list(enumerate(batch.records))[skip:]
     rows = [(index, record) for index, record in indexed if type(record) is StepMetrics]
-    measured = rows_of_measurements((index, record) for index, record in indexed if type(record) is Measurement)
+    others = [] if len(rows) == len(indexed) else [pair for pair in indexed if type(pair[1]) is not StepMetrics]
+    measured = rows_of_measurements((index, record) for index, record in others if type(record) is Measurement)
     made = [(place, row) for place, (_, row) in enumerate(measured, len(batch.records))]
     sorted_ = Sorted(group([*rows, *made] if made else rows, cluster, history_limit, names))
     rejected = sorted_.rows.rejected
@@ -58,12 +59,13 @@ def sort_batch(batch: Batch, skip: int, cluster: str, history_limit: int, names:
         if (reason := rejected.pop(place, None)) is not None:
             rejected.update(dict.fromkeys(indexes, reason))
     saved = [row for index, row in rows if index not in rejected] if rejected else [row for _, row in rows]
-    sorted_.saved.update(map(source_label, saved))
+    for source, count in Counter([row.data_source for row in saved]).items():
+        sorted_.saved[source_label(source)] += count
     sorted_.wandb_points = sum([len(row.values) for row in saved if row.data_source == "wandb"])
-    for index, record in indexed:
+    for index, record in others:
         if type(record) is Measurement:
             sorted_.filtered += record.value is None
-        elif type(record) is not StepMetrics:
+        else:
             _sort_fact(index, record, sorted_, cluster)
     return sorted_
 

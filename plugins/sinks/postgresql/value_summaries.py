@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
+from .layouts import Layout, layouts_of
+
 _LOWEST = -(2**63)
-# From so many rows on an array is made of them.
-_MANY_ROWS = 32
 
 
 @dataclass(slots=True)
@@ -59,20 +58,20 @@ def summarize_rows(
     rows: Sequence[Mapping[str, float]],
     times_us: Sequence[int],
     iterations: Sequence[int],
+    layouts: Sequence[Layout] | None = None,
 ) -> dict[str, int]:
-    """Add the values of rows to the summaries of their metrics; how many points each metric has."""
-    layouts: dict[tuple[str, ...], list[int]] = {}
-    for place, row in enumerate(rows):
-        layouts.setdefault(tuple(row), []).append(place)
+    """Add the values of rows to the summaries of their metrics; how many points each metric has.
+
+    `layouts` are those of the rows, where they are known already.
+    """
     points: dict[str, int] = {}
-    for names, places in layouts.items():
+    for names, places, table in layouts_of(rows) if layouts is None else layouts:
         last = places[0]
         if len(places) > 1:
             *_, last = max((iterations[place], times_us[place], place) for place in places)
-        if len(places) >= _MANY_ROWS:
-            every = np.fromiter(chain.from_iterable(rows[place].values() for place in places), np.float64)
-            every[np.isnan(every)] = np.nan  # one that signals (Prometheus' stale marker) would hide numbers
-            table = every.reshape(len(places), len(names))
+        if table is not None:
+            if np.isnan(table).any():  # one that signals (Prometheus' stale marker) would hide numbers
+                table = np.where(np.isnan(table), np.nan, table)
             ends = zip(np.fmin.reduce(table).tolist(), np.fmax.reduce(table).tolist(), strict=True)
             for name, (lowest, highest), last_value in zip(names, ends, rows[last].values(), strict=True):
                 wide = summaries.setdefault(name, ValueSummary())

@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lens_core import LensError
-from lens_core.plugin_api.urls import hide, remember
+from lens_core.plugin_api.urls import remember
 
 from .address import PointsAddress
-from .client_errors import PointsAway
+from .client_errors import PointsAway, describe_failure
+from .native import Block
 from .ownership import Ownership, Run, create_tables, verify_tables
 from .schema import create_statements
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _MISSING = "points: clickhouse:// needs a package that is not installed: pip install 'lens-agent[clickhouse]'"
 _MOST_QUERY_BYTES = 16 * 1024 * 1024
 _OLDEST = (24, 3)
-_MESSAGE_CHARACTERS = 300
 # No such column, unknown name, table, database: what a statement meets at the ClickHouse of somebody else.
 _CODES_OF_OTHERS = ("Code: 16.", "Code: 47.", "Code: 60.", "Code: 81.")
 _NOBODY = Ownership("unknown", "")
@@ -92,7 +92,7 @@ class ClickHouse:
         except LensError:
             raise
         except Exception as error:  # noqa: BLE001 - as below
-            raise PointsAway(f"ClickHouse is not available: {_describe(error)}") from None
+            raise PointsAway(describe_failure(error, self.place)) from None
 
     async def fetch(self, statement: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Rows of numbers as a structured array. Raises PointsAway."""
@@ -108,13 +108,16 @@ class ClickHouse:
         """Run a statement without an answer. Raises PointsAway."""
         await self._ask_client("command", statement)
 
-    async def insert(self, table: str, names: Sequence[str], block: bytes, token: str) -> None:
+    async def insert(self, table: str, names: Sequence[str], block: Block, token: str) -> None:
         """Insert a block of these columns, once however often it is said with this token. Raises PointsAway."""
         # Not collected with others by the server: an answer means that it is stored. Not merged within the block,
         # either: readers merge, and it is a third of what an insert costs.
         settings = {"insert_deduplication_token": token, "async_insert": 0, "optimize_on_insert": 0}
         named = [*names, (self._owner or _NOBODY).write_column]
-        await self._ask_client("raw_insert", table, named, insert_block=block, settings=settings, fmt="Native")
+        # The statement and its data in one piece, or the client would copy the data to put the statement before it.
+        statement = f"insert into {table} ({', '.join(named)}) format Native\n".encode()
+        data = b"".join([statement, *block])
+        await self._ask_client("raw_insert", None, insert_block=data, settings=settings, fmt="Native")
 
     async def _ask_client(self, method: str, *arguments: Any, **options: Any) -> Any:
         if self._owner is None:
@@ -125,8 +128,17 @@ class ClickHouse:
         except Exception as error:  # noqa: BLE001 - whatever the client raises, the batch is tried again
             self._is_verified = False
             if any(code in str(error) for code in _CODES_OF_OTHERS):
-                await verify_tables(_runner(client), self._owner, self.place)  # which says it in words
-            raise PointsAway(f"ClickHouse is not available: {_describe(error)}") from None
+                await self._name_owner(client, self._owner)
+            raise PointsAway(describe_failure(error, self.place)) from None
+
+    async def _name_owner(self, client: AsyncClient, owner: Ownership) -> None:
+        """Raise what the tables that are there say of whose they are."""
+        try:
+            await verify_tables(_runner(client), owner, self.place)
+        except LensError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            raise PointsAway(describe_failure(error, self.place)) from None
 
     async def _connected(self) -> AsyncClient:
         async with self._connecting:
@@ -140,7 +152,7 @@ class ClickHouse:
             except LensError:
                 raise
             except Exception as error:  # noqa: BLE001 - as above
-                raise PointsAway(f"ClickHouse is not available: {_describe(error)}") from None
+                raise PointsAway(describe_failure(error, self.place)) from None
             return self._client
 
     async def _connect(self) -> AsyncClient:
@@ -164,7 +176,9 @@ class ClickHouse:
         try:
             version = (client.server_version or "0.0").split(".")
             if tuple(map(int, version[:2])) < _OLDEST:
-                raise PointsAway(f"ClickHouse {'.'.join(version[:2])} is too old: 24.3 or newer is needed")
+                raise PointsAway(
+                    f"ClickHouse {'.'.join(version[:2])} at {self.place} is too old: update it to 24.3 or newer"
+                )
         except BaseException:
             await client.close()
             raise
@@ -180,11 +194,6 @@ def _runner(client: AsyncClient) -> Run:
         return []
 
     return run_statement
-
-
-def _describe(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return hide(f"{type(error).__name__}: {lines[0][:_MESSAGE_CHARACTERS]}" if lines else type(error).__name__)
 
 
 def text_of(name: str) -> str:

@@ -21,15 +21,18 @@ class Texts(NamedTuple):
     codes: npt.NDArray[np.uint32]
 
 
+# Bytes and arrays.
+Block: TypeAlias = Sequence[Any]
 Column: TypeAlias = npt.NDArray[Any] | Texts | Sequence[str]
 
 
-def encode_block(kinds: Mapping[str, str], columns: Mapping[str, Column], count: int) -> bytes:
+def encode_block(kinds: Mapping[str, str], columns: Mapping[str, Column], count: int) -> Block:
     """One block: columns of `count` rows with their kinds; an array is of numbers of the kind's width.
 
-    The fields of a structured array, which is a column of tuples, stand one after the other.
+    It comes in pieces, which are copied once, when they are sent. The fields of a structured array, which is a column
+    of tuples, stand one after the other.
     """
-    pieces = [_encode_size(len(columns)), _encode_size(count)]
+    pieces: list[Any] = [_encode_size(len(columns)), _encode_size(count)]
     for name, column in columns.items():
         pieces += [_encode_text(name), _encode_text(kinds[name])]
         if isinstance(column, Texts):
@@ -37,14 +40,14 @@ def encode_block(kinds: Mapping[str, str], columns: Mapping[str, Column], count:
             pieces += [_LOW_CARDINALITY_VERSION, np.uint64(_ADDITIONAL_KEYS | width).tobytes()]
             pieces.append(np.uint64(len(column.distinct)).tobytes())
             pieces += [*map(_encode_text, column.distinct), np.uint64(count).tobytes()]
-            pieces.append(column.codes.astype(_WIDTHS[width], copy=False).tobytes())
+            pieces.append(np.ascontiguousarray(column.codes, _WIDTHS[width]))
         elif not isinstance(column, np.ndarray):
             pieces.append(b"".join(map(_encode_text, column)))
         elif column.dtype.names:
-            pieces += [np.ascontiguousarray(column[field]).tobytes() for field in column.dtype.names]
+            pieces += [np.ascontiguousarray(column[field]) for field in column.dtype.names]
         else:
-            pieces.append(column.tobytes())
-    return b"".join(pieces)
+            pieces.append(np.ascontiguousarray(column))
+    return pieces
 
 
 def _encode_text(text: str) -> bytes:

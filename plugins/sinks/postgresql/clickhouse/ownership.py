@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from .client_errors import ForeignPoints
-from .schema import RANGE_TABLE, TABLE, create_statements
+from .schema import FIND_SETTINGS, RANGE_TABLE, TABLE, create_statements
 
 _READ = "of_store_"
 _WRITE = "for_store_"
@@ -48,7 +48,8 @@ class Ownership(NamedTuple):
 async def create_tables(run: Run, owner: Ownership, here: str) -> None:
     """Make the tables of a store that has no points in a ClickHouse yet. Raises ForeignPoints."""
     found = await _find_marks(run)
-    for table, statement in zip(_TABLES, create_statements(owner.columns()), strict=True):
+    settings = [name for (name,) in await run(FIND_SETTINGS)]
+    for table, statement in zip(_TABLES, create_statements(owner.columns(), settings), strict=True):
         if table not in found:
             await run(statement)
         elif not found[table]:

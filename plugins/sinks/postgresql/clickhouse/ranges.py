@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from ..series import Integers, Series, extremes
 from .native import Column, Texts
-from .schema import DEFAULTS, NO_METRIC, NO_TIME, RANGE_BITS
-from .versions import BITS_OF_NAN, values_of
+from .schema import NO_METRIC, NO_TIME, RANGE_BITS
+from .versions import BITS_OF_NAN, times_of, values_of
 
 _NO_BITS = np.uint64(2**64 - 1)
 # Tuples, of which the least is kept. Steps and bits are inverted where the greatest is meant.
@@ -29,18 +29,17 @@ _Found = npt.NDArray[Any]
 
 
 def ranges_of(columns: Mapping[str, Column]) -> dict[str, Column]:
-    """The ranges of some versions."""
-    metrics, time = columns["metric"], _times_of(columns)
-    stream, step, bits = (np.asarray(columns[name]) for name in ("stream", "step", "bits"))
+    """The ranges of some versions, which are in the order of `versions.sorted_order`."""
+    metrics = columns["metric"]
     assert isinstance(metrics, Texts)
-    codes = metrics.codes
+    stream, step, bits = (np.asarray(columns[name]) for name in ("stream", "step", "bits"))
+    codes: _Found = metrics.codes
+    time: _Found = times_of(columns)
     if NO_METRIC in metrics.distinct:
         kept = np.flatnonzero(codes != metrics.distinct.index(NO_METRIC))
         stream, codes, step, bits, time = (column[kept] for column in (stream, codes, step, bits, time))
     if not step.size:
         return {"stream": stream}
-    order = _sort_points(stream, codes, step, time)
-    stream, codes, step, bits, time = (column[order] for column in (stream, codes, step, bits, time))
     part = step >> RANGE_BITS
     starts = np.flatnonzero(
         np.append(True, (stream[1:] != stream[:-1]) | (codes[1:] != codes[:-1]) | (part[1:] != part[:-1]))
@@ -69,28 +68,6 @@ def ranges_of(columns: Mapping[str, Column]) -> dict[str, Column]:
         _NOTHING, step=np.where(has_nan, step[place], NO_TIME), time=np.where(has_nan, time[place], NO_TIME)
     )
     return {"stream": stream[starts], "metric": Texts(metrics.distinct, codes[starts]), "part": part[starts], **found}
-
-
-def _times_of(columns: Mapping[str, Column]) -> _Found:
-    """The time of each version, as `schema.TIME` has it."""
-    lag, received, sequence = (np.asarray(columns[name], np.int64) for name in ("lag", "received_us", "sequence"))
-    if lag.max() < NO_TIME:
-        return sequence + lag
-    event = np.asarray(columns.get("event_us", DEFAULTS["event_us"]), np.int64)
-    with np.errstate(over="ignore"):
-        near = sequence + lag
-    return np.where(lag < NO_TIME, near, np.where(event < NO_TIME, event, received))
-
-
-def _sort_points(stream: _Found, codes: _Found, step: _Found, time: _Found) -> Integers:
-    """The order stream, metric, step, time. Mostly the steps are in it, and only the metrics are to be sorted out."""
-    is_one = bool((stream == stream[0]).all())
-    if is_one and bool((step[1:] >= step[:-1]).all()) and int(codes.max()) < 2**16:
-        order = np.argsort(codes.astype(np.uint16), kind="stable")
-        sorted_codes, sorted_steps = codes[order], step[order]
-        if not ((sorted_codes[1:] == sorted_codes[:-1]) & (sorted_steps[1:] == sorted_steps[:-1])).any():
-            return order
-    return np.lexsort((time, step, codes, stream))
 
 
 def _number_steps(step: _Found, starts: Integers) -> Integers:
@@ -122,15 +99,17 @@ def thin_ranges(found: _Found, place: int, points: int) -> Series:
     bits = np.concatenate(
         [first["bits"], last["bits"], lowest["bits"], ~highest["bits"], np.full(found.size, BITS_OF_NAN, np.uint64)]
     )
-    is_none = np.zeros(step.size, np.bool_)
-    is_none[2 * found.size :] = (step[2 * found.size :] == NO_TIME) & (time[2 * found.size :] == NO_TIME)
-    order = np.lexsort((time, step))
-    order = order[~is_none[order]]
+    is_some = np.ones(step.size, np.bool_)
+    is_some[2 * found.size :] = (step[2 * found.size :] != NO_TIME) | (time[2 * found.size :] != NO_TIME)
+    step, time, bits = step[is_some], time[is_some], bits[is_some]
+    order = np.argsort(step, kind="stable")  # five columns that are in order, which is what it is fast with
     step, time, bits = step[order], time[order], bits[order]
-    is_new = np.append(True, step[1:] != step[:-1])
-    step, time, values = step[is_new], time[is_new], values_of(bits[is_new])
+    starts = np.flatnonzero(np.append(True, step[1:] != step[:-1]))
+    step, time, values = step[starts], np.minimum.reduceat(time, starts), values_of(bits[starts])
     part = step >> RANGE_BITS
-    kept = extremes(values, np.flatnonzero(np.append(True, part[1:] != part[:-1])))
-    kept = np.unique(np.concatenate([kept, [0, values.size - 1]]))
+    is_kept = np.zeros(step.size, np.bool_)
+    is_kept[extremes(values, np.flatnonzero(np.append(True, part[1:] != part[:-1])))] = True
+    is_kept[[0, -1]] = True
+    kept = np.flatnonzero(is_kept)
     series = Series.from_rows((step[kept], step[kept], time[kept]), values[kept], place)
     return series._replace(weights=np.full(kept.size, points / kept.size))

@@ -15,7 +15,7 @@ figures count it: ClickHouse is written first, so that a version may be there wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 TABLE = "lens_point"
 RANGE_TABLE = "lens_range"
@@ -92,10 +92,30 @@ RANGE_COLUMNS = {
 }
 TIME = f"multiIf(lag < {NO_TIME}, sequence + lag, event_us < {NO_TIME}, event_us, received_us)"
 _VALUE = "reinterpretAsFloat64(if(bits >= 9223372036854775808, bitXor(bits, 9223372036854775808), bitNot(bits)))"
+# Settings of a table that not every version of ClickHouse has. No statistics of columns are made, since no question
+# uses them. Twenty parts of about one size are merged at once, not five, which rewrites a point twice rather than five
+# times; ranges are few, and are read out of many parts in twice the time.
+_SETTINGS_OF_SOME: Mapping[str, Mapping[str, str]] = {
+    TABLE: {"merge_selector_base": "20", "auto_statistics_types": "''"},
+    RANGE_TABLE: {"auto_statistics_types": "''"},
+}
+FIND_SETTINGS = (
+    "select name from system.merge_tree_settings"
+    f" where name in ({', '.join(repr(name) for name in _SETTINGS_OF_SOME[TABLE])})"
+)
 
 
-def create_statements(more: Sequence[str] = ()) -> list[str]:
-    """Make the tables where they are not there, with some more columns."""
+def create_statements(more: Sequence[str] = (), settings: Collection[str] = ()) -> list[str]:
+    """Make the tables where they are not there, with some more columns; `settings` are those of FIND_SETTINGS."""
+    chosen = {
+        table: ", ".join(
+            [
+                "non_replicated_deduplication_window = 1000",
+                *(f"{name} = {value}" for name, value in known.items() if name in settings),
+            ]
+        )
+        for table, known in _SETTINGS_OF_SOME.items()
+    }
     columns = [
         f"{name} {f'SimpleAggregateFunction({_MERGED[name]}, {kind})' if name in _MERGED else kind}"
         f"{f' default {_DEFAULT_VALUES[name]}' if name in _DEFAULT_VALUES else ''}"
@@ -111,7 +131,7 @@ def create_statements(more: Sequence[str] = ()) -> list[str]:
     return [
         f"create table if not exists {table} ({', '.join([*found, *more])}) engine = AggregatingMergeTree"
         f" partition by intDiv(stream, {PARTITION_STREAMS}) order by ({key})"
-        " settings non_replicated_deduplication_window = 1000"
+        f" settings {chosen[table]}"
         for table, found, key in (
             (TABLE, columns, "stream, metric, step, priority, sequence, spool"),
             (RANGE_TABLE, ranges, "stream, metric, part"),

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from lens_core import Position, StepMetrics
 
@@ -19,19 +21,23 @@ from ..encoding import StreamChange
 from ..figures import update_catalogue, update_streams
 from ..grouping import Pending, StreamKey, state_of
 from ..identity import Connection, StreamId
+from ..layouts import MANY_ROWS, layouts_of
 from ..point_store import BatchName, Streams
 from ..rows import RowState, Version, merge, to_stored
+from ..series import Integers
 from ..text import microseconds
 from ..writer import RowsById, lock_streams, rows_by_id
 from .client import ClickHouse, list_of
-from .native import encode_block
+from .native import Block, encode_block
 from .ranges import ranges_of
-from .schema import COLUMNS, RANGE_COLUMNS, RANGE_TABLE, TABLE
+from .schema import COLUMNS, NO_TIME, RANGE_COLUMNS, RANGE_TABLE, TABLE
 from .versions import Source, StoredState, VersionColumns, VersionRow, state_of_versions, versions_of
 
 _PAIRS_AT_ONCE = 2_000
 _IN_THREAD_ROWS = 500
 _OFFSET_BITS = 24
+# Between these a double has whole microseconds.
+_FIRST_SECOND, _EXACT_SECONDS = -9e9, 9e9
 _VERSION_COLUMNS = ", ".join(VersionRow._fields)
 _CURSORS = b'select spool_id, sink, batch, "offset" from lens_cursor'
 
@@ -138,9 +144,9 @@ def _counted_state(rows: Sequence[VersionRow], cursors: Mapping[int, int], histo
 class Blocks(NamedTuple):
     """Versions as they are inserted, and what is extreme among them in each range of steps."""
 
-    versions: bytes
+    versions: Block
     version_columns: Sequence[str]
-    ranges: bytes
+    ranges: Block
 
 
 def encode_versions(versions: VersionColumns) -> Blocks:
@@ -151,7 +157,7 @@ def encode_versions(versions: VersionColumns) -> Blocks:
     return Blocks(
         encode_block(COLUMNS, columns, versions.count),
         list(columns),
-        encode_block(RANGE_COLUMNS, ranges, found) if found else b"",
+        encode_block(RANGE_COLUMNS, ranges, found) if found else [],
     )
 
 
@@ -185,22 +191,19 @@ class WritePlan:
         for stream_id, (key, rows) in by_id.items():
             change = self.changes[stream_id] = StreamChange()
             last = last_steps[stream_id]
-            fresh = [(step, row) for step, row in rows.items() if (stream_id, step) not in known]
+            old = [step for step in rows if (stream_id, step) in known] if known else []
+            fresh = {step: row for step, row in rows.items() if (stream_id, step) not in known} if old else rows
             self._append_new(stream_id, key, fresh, change)
-            change.note_new_steps([step for step, _ in fresh], last)
-            for step, row in rows.items():
-                if (stream_id, step) in known:
-                    self._merge(stream_id, step, known[stream_id, step], state_of(row, key), key, change)
+            change.note_new_steps(list(fresh), last)
+            for step in old:
+                self._merge(stream_id, step, known[stream_id, step], state_of(rows[step], key), key, change)
         return encode_versions(self.versions) if self.versions.count else None
 
-    def _append_new(
-        self, stream_id: int, key: StreamKey, rows: Iterable[tuple[int, Pending]], change: StreamChange
-    ) -> None:
+    def _append_new(self, stream_id: int, key: StreamKey, rows: Mapping[int, Pending], change: StreamChange) -> None:
         """Add rows of which nothing is stored; nearly all are written once."""
-        usual: list[StepMetrics] = []
-        for step, row in rows:
+        usual = [row for row in rows.values() if isinstance(row, StepMetrics) and row.values and not row.tags]
+        for step, row in rows.items() if len(usual) < len(rows) else ():
             if isinstance(row, StepMetrics) and row.values and not row.tags:
-                usual.append(row)
                 continue
             state = state_of(row, key)
             self.versions.append_versions(stream_id, step, versions_of(state), state)
@@ -208,18 +211,27 @@ class WritePlan:
                 self.overwritten.add(stream_id)
             first_us = self._see(step, state, self._source.now_us, change)
             at = step if state.iteration is None else state.iteration
-            values = {name: version.value for name, version in state.current.items()}
-            change.note_metrics([values], [first_us], [at])
+            change.note_metrics([{name: version.value for name, version in state.current.items()}], [first_us], [at])
             change.new_rows += 1
         if usual:
-            times = [microseconds(row.event_time) for row in usual]
-            self.versions.append_usual(stream_id, key, usual, times)
-            change.new_rows += len(usual)
-            steps = [row.row_step for row in usual]
-            iterations = [row.row_step if row.iteration is None else row.iteration for row in usual]
+            self._append_usual(stream_id, key, usual, change)
+
+    def _append_usual(self, stream_id: int, key: StreamKey, rows: Sequence[StepMetrics], change: StreamChange) -> None:
+        """Add rows that are written once, at least one."""
+        values, layouts = [row.values for row in rows], None
+        if len(rows) < MANY_ROWS:
+            times = [microseconds(row.event_time) for row in rows]
+            self.versions.append_usual(stream_id, key, rows, times)
             seen_us = [self._source.now_us if time is None else time for time in times]
-            change.note_metrics([row.values for row in usual], seen_us, iterations)
-            change.saw_all(steps, iterations, seen_us)
+        else:
+            times_us, layouts = _times_of(rows), layouts_of(values)
+            self.versions.append_tables(stream_id, key, rows, times_us, layouts)
+            seen_us = np.where(times_us == NO_TIME, self._source.now_us, times_us).tolist()
+        steps = [row.row_step for row in rows]
+        iterations = [row.row_step if row.iteration is None else row.iteration for row in rows]
+        change.new_rows += len(rows)
+        change.note_metrics(values, seen_us, iterations, layouts)
+        change.saw_all(steps, iterations, seen_us)
 
     def _is_overwritten(self, state: RowState, row: Pending) -> bool:
         """Whether a version of this row was replaced; without a history a row that was merged may have been."""
@@ -287,6 +299,18 @@ class WritePlan:
         streams = ",".join(map(str, sorted(self.versions.streams())))
         digest = hashlib.blake2b(streams.encode(), digest_size=8).hexdigest()
         return f"{name.spool_id}:{name.sink}:{name.end.batch}.{name.end.offset}:{self.versions.count}:{digest}"
+
+
+def _times_of(rows: Sequence[StepMetrics]) -> Integers:
+    """The times of rows in microseconds, of those without one NO_TIME."""
+    seconds = np.array([row.event_time for row in rows], np.float64)
+    is_time = (seconds > _FIRST_SECOND) & (seconds < _EXACT_SECONDS)
+    found = np.full(seconds.size, NO_TIME)
+    found[is_time] = np.rint(seconds[is_time] * 1e6)
+    for place in np.flatnonzero(~is_time).tolist():
+        time_us = microseconds(rows[place].event_time)
+        found[place] = NO_TIME if time_us is None else time_us
+    return found
 
 
 async def _note_arrival(connection: Connection, plan: WritePlan, now_us: int) -> None:

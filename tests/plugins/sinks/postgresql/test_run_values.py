@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lens_plugins.sinks.postgresql import value_summaries
+from lens_plugins.sinks.postgresql import layouts
 from lens_plugins.sinks.postgresql.value_summaries import ValueSummary, summarize_rows
 
 from lens_core import Origin, RunValues
@@ -139,7 +139,7 @@ def test_a_summary_of_batches_is_that_of_all_values(
     many: int, batches: list[list[tuple[dict[str, float], int, int]]]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(value_summaries, "_MANY_ROWS", many)
+        patch.setattr(layouts, "MANY_ROWS", many)
         compare_summaries(batches)
 
 

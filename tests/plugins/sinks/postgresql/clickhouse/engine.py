@@ -1,9 +1,9 @@
 """ClickHouse's own engine (chdb) behind HTTP, as far as clickhouse-connect speaks it; a program of its own.
 
 `python engine.py FOLDER` prints its port. It is one process, because chdb has one database for each. `POST /faults`
-takes the faults of the next inserts as JSON: "before" refuses one, "after" carries it out and says that it failed,
-"lost" carries it out and breaks the connection, "" lets it pass. One user is known: `lens` with the password in
-LENS_TEST_PASSWORD.
+takes the faults of the next inserts as JSON: "before" refuses one, "Code: …" refuses it with that text, "after" carries
+it out and says that it failed, "lost" carries it out and breaks the connection, "" lets it pass. One user is known:
+`lens` with the password in LENS_TEST_PASSWORD.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 _INSERT = re.compile(rb"^\s*insert\s+into\s", re.IGNORECASE)
+_DATABASES = re.compile(rb"^\s*(rename|drop)\s+database\s", re.IGNORECASE)
 _FORMAT = re.compile(rb"\bformat\s+(\w+)\s*$", re.IGNORECASE)
+
+
+Data: TypeAlias = bytes | memoryview
 
 
 class Engine:
@@ -30,15 +34,13 @@ class Engine:
     def __init__(self, folder: Path) -> None:
         # By its name: it is in the environment of this program, not in that of the tests.
         self._session = importlib.import_module("chdb.session").Session(str(folder / "engine"))
-        self._folder = folder
         self._lock = threading.Lock()
-        self._numbers = 0
         self._database = ""
         self._query("set max_threads = 1", "TSV")
         self._query("set max_query_size = 16777216", "TSV")  # which the client asks for with each statement
         self.faults: list[str] = []
 
-    def run(self, database: str, statement: bytes, data: bytes, settings: dict[str, str], default: str) -> bytes:
+    def run(self, database: str, statement: bytes, data: Data, settings: dict[str, str], default: str) -> bytes:
         """The answer to a statement, or its data inserted."""
         with self._lock:
             if database and database != self._database:
@@ -46,15 +48,14 @@ class Engine:
                 self._database = database
             if data:
                 return self._insert(statement, data, settings)
+            if _DATABASES.match(statement):
+                self._database = ""  # it may be gone
             found = _FORMAT.search(statement)
             text = statement[: found.start()] if found else statement
             shape = found[1].decode() if found else default
             return self._query(text.decode(), shape)
 
-    def _insert(self, statement: bytes, data: bytes, settings: dict[str, str]) -> bytes:
-        self._numbers += 1
-        file = self._folder / f"insert-{self._numbers}"
-        file.write_bytes(data)
+    def _insert(self, statement: bytes, data: Data, settings: dict[str, str]) -> bytes:
         found = _FORMAT.search(statement)
         assert found is not None, statement
         token = settings.get("insert_deduplication_token", "").replace("'", "''")
@@ -63,10 +64,12 @@ class Engine:
             given["optimize_on_insert"] = str(int(settings["optimize_on_insert"]))
         said = f" settings {', '.join(f'{name} = {value}' for name, value in given.items())}" if given else ""
         head = statement[: found.start()].decode()
-        try:
-            return self._query(f"{head} from infile '{file}'{said} format {found[1].decode()}", "TSV")
-        finally:
-            file.unlink()
+        # chdb takes data out of files only; this one is in memory.
+        with os.fdopen(os.memfd_create("insert"), "wb") as file:
+            file.write(data)
+            file.flush()
+            name = f"/proc/self/fd/{file.fileno()}"
+            return self._query(f"{head} from infile '{name}'{said} format {found[1].decode()}", "TSV")
 
     def _query(self, text: str, shape: str) -> bytes:
         answer: bytes = self._session.query(text, shape).bytes()
@@ -96,19 +99,25 @@ class Handler(BaseHTTPRequestHandler):
             return self._answer(401, b"Code: 516. DB::Exception: lens: Authentication failed. (AUTHENTICATION_FAILED)")
         options = {name: values[-1] for name, values in parse_qs(url.query).items()}
         statement = options.get("query", "").encode()
-        if statement and not _INSERT.match(statement):
-            statement, body = statement + b"\n" + body, b""
+        data: Data = b""
         if not statement:
-            first, _, rest = body.partition(b"\n")
-            statement, body = (first, rest) if _INSERT.match(first) else (body, b"")
-        fault = self._fault() if body else ""
+            end = body.find(b"\n")
+            is_insert = end >= 0 and _INSERT.match(body)
+            statement, data = (body[:end], memoryview(body)[end + 1 :]) if is_insert else (body, b"")
+        elif _INSERT.match(statement):
+            data = body
+        else:
+            statement += b"\n" + body
+        fault = self._fault() if data else ""
         if fault == "before":
             return self._answer(
                 500, b"Code: 241. DB::Exception: Memory limit (total) exceeded. (MEMORY_LIMIT_EXCEEDED)"
             )
+        if fault.startswith("Code: "):
+            return self._answer(500, fault.encode())
         try:
             default = options.get("default_format", "TabSeparated")
-            answer = self.server.engine.run(options.get("database", ""), statement.strip(), body, options, default)
+            answer = self.server.engine.run(options.get("database", ""), statement.strip(), data, options, default)
         except Exception as error:  # noqa: BLE001 - whatever the engine says goes to the client, as a server does it
             return self._answer(500, str(error).encode())
         if fault == "after":
@@ -161,6 +170,11 @@ class Server(ThreadingHTTPServer):
     def __init__(self, engine: Engine) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.engine = engine
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no error; of all others print the traceback."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 if __name__ == "__main__":

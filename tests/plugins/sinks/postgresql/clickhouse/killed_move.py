@@ -73,6 +73,7 @@ def main() -> None:
             if moment != "never":
                 watch(psycopg.AsyncConnection, "execute", moment, part)
                 watch(ClickHouse, "_ask_client", moment, part)
+                watch(ClickHouse, "insert", moment, part)
             print(asyncio.run(move(folder, dsn, address)), flush=True)
             os._exit(0)
         _, status = os.waitpid(child, 0)

@@ -24,7 +24,7 @@ COPYING = (
     "select distinct stream from lens_point",
     "order by row_step limit",
     "lens_range",
-    "raw_insert lens_point",
+    "lens_point ['stream'",
     "sum(bits)",
     "insert into lens_moved_stream",
 )
