@@ -36,5 +36,5 @@ def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many of them."""
+    """Several free ports, each another one."""
     return [free_port() for _ in range(count)]

@@ -17,7 +17,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import (
     Distribution,
@@ -227,19 +227,29 @@ def _what_to_install(entry_point: EntryPoint, missing: list[str], module: str = 
     return "pip install " + " ".join(f'"{requirement}"' for requirement in missing)
 
 
-def missing_requirements(found: Distribution | None, extras: tuple[str, ...] | list[str]) -> Iterator[str]:
+def missing_requirements(found: Distribution | None, extras: Sequence[str]) -> tuple[str, ...]:
     """The requirements of a distribution, with these extras, that are not installed here."""
-    own = canonicalize_name(_name_and_version(found)[0]) if found else ""
-    for requirement in _requirements(found) if found else ():
+    return _missing_requirements(found, tuple(extras)) if found else ()
+
+
+@functools.lru_cache(maxsize=16)
+def _missing_requirements(found: Distribution, extras: tuple[str, ...]) -> tuple[str, ...]:
+    """Look for them once for all entry points with the same extras; each time that plugins are loaded it is another
+    object that describes the distribution.
+    """
+    missing: list[str] = []
+    own = canonicalize_name(_name_and_version(found)[0])
+    for requirement in _requirements(found):
         if not _applies(requirement, extras):
             continue
         if canonicalize_name(requirement.name) == own:
-            yield from missing_requirements(found, sorted(requirement.extras - set(extras)))
+            missing += _missing_requirements(found, tuple(sorted(requirement.extras - set(extras))))
         elif not _is_installed(requirement):
-            yield str(requirement).partition(";")[0].rstrip()
+            missing.append(str(requirement).partition(";")[0].rstrip())
+    return tuple(missing)
 
 
-def _applies(requirement: Requirement, extras: tuple[str, ...] | list[str]) -> bool:
+def _applies(requirement: Requirement, extras: tuple[str, ...]) -> bool:
     if requirement.marker is None:
         return not extras
     if not extras:

@@ -142,7 +142,7 @@ class _Road:
         return self.pipeline.pipeline_status().sinks[0].last_error
 
     async def drained(self) -> None:
-        await until(lambda: self.pending == 0, f"everything is delivered (last error: {self.last_error!r})", seconds=40)
+        await until(lambda: self.pending == 0, f"everything is delivered (last error: {self.last_error!r})")
 
 
 @asynccontextmanager

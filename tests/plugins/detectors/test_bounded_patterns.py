@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 import time
@@ -18,6 +19,7 @@ from lens_core.detection.log_lines.searching import MAX_CHARACTERS, is_proven, s
 from lens_core.plugin_api.components import Detector
 from lens_core.plugin_host.host import PluginHost
 from tests.durations import is_within
+from tests.generated import part
 
 DETECTORS = make_detectors(load_config(None, PluginHost.load(), {}).detectors)
 # A search that grows with the square of the length takes at least a second for the longest line.
@@ -129,11 +131,17 @@ def test_nothing_around_the_patterns_grows_faster_than_the_line(name: str, call:
     assert slow == []
 
 
+@functools.cache
+def engine_of_all() -> LineEngine:
+    """The engine of all detectors, compiled once."""
+    return LineEngine(DETECTORS)
+
+
 @pytest.mark.parametrize("unit", UNITS)
 def test_no_line_takes_long_in_the_whole_engine(unit: str) -> None:
-    engine = LineEngine(DETECTORS)
+    engine = engine_of_all()
     heads = sorted({item.example for kind in DETECTORS for item in kind.formats if item.example})
-    for head in heads[:: max(1, len(heads) // 40)]:
+    for head in part(heads[:: max(1, len(heads) // 40)]):
         line = f"{head} {unit * (1_000_000 // len(unit))} {head}"
         started = time.process_time()
         engine.read_line(line, Context())
@@ -152,7 +160,7 @@ def test_no_line_takes_long_in_the_whole_engine(unit: str) -> None:
     ],
 )
 def test_lines_with_endless_numbers_are_read_quickly(line: str) -> None:
-    engine = LineEngine(DETECTORS)
+    engine = engine_of_all()
     started = time.process_time()
     engine.read_line(line)
     assert is_within(time.process_time() - started, 0.1)

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from lens_plugins.sinks.webhook import Webhook, WebhookSettings
 
@@ -72,10 +73,14 @@ def failed(rank: int, **changes: Any) -> Event:
     return Event(**{"origin": origin, **fields, "details": {"reason": "CUDA <!channel> & more"}, **changes})
 
 
-async def test_a_receiver_that_does_not_answer_is_given_more_time_with_each_try(tmp_path: Path) -> None:
+async def test_a_receiver_that_does_not_answer_is_given_more_time_with_each_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each try is a message: one whose answer takes 25 s would come every 10 s for ever."""
     async with HttpReceiver(max_body_bytes=1 << 20) as receiver:
         sink = make_sink(receiver, tmp_path, timeout_seconds=0.02)
+        # On a busy machine a connection alone takes longer.
+        monkeypatch.setattr(sink, "_make_timeout", lambda: httpx.Timeout(240.0, read=sink._answer_seconds))
         await sink.start()
         await receiver.trouble("hang")
         reasons = [await sink.send(batch(failed(0))) for _ in range(4)]

@@ -104,7 +104,7 @@ class Environment:
         variables: Mapping[str, str] | None = None,
         *,
         launcher: Sequence[str] = (),
-        seconds: float = 240.0,
+        seconds: float = 600.0,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Run `script` to its end; with `check` it must have succeeded."""
@@ -151,6 +151,7 @@ class Environment:
             "WANDB_ERROR_REPORTING": "false",
             "PRIMUS_LENS_FLUSH_INTERVAL_SECONDS": "0.2",
             "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",  # small tensors: more threads would only look for work
             "CLEARML_CONFIG_FILE": str(Path(__file__).with_name("clearml.conf")),
             "PYTHONFAULTHANDLER": "1",
             **(more or {}),

