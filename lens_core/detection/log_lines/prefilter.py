@@ -18,7 +18,8 @@ from .bars import BAR_TEXT
 from .checkpoints import CHECKPOINT_OBJECTS, CHECKPOINT_VERBS
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
 from .exceptions import FAILURE_STEMS
-from .general import MEASURE_STEMS, TEXT_OF_TWO_NUMBERS, WORDS, may_count
+from .general import TEXT_OF_TWO_NUMBERS
+from .general_words import MEASURE_STEMS, WORDS, may_count
 from .resuming import LOADED_OBJECTS, LOADING_VERBS, RESUMING_VERBS
 from .words import OF_PREFIXES, rarest, row_of, rows_of
 
