@@ -375,7 +375,7 @@ class CommonLoops(Detector):
             Table(
                 name=f"deepmd_{counter}",
                 words=(counter, word, "lr"),
-                header=rf"(?<=#)\s{{0,8}}{counter}\s+{measure}_\w+(?:\s+\w+){{1,24}}\s*$",
+                header=rf"(?<=[# ]){counter} {{1,16}}{measure}_[\w ]{{1,400}}$",
                 row=r"\s{0,16}(?P<cells>\d{1,12}(?:\s+(?:[-+]?\d[\d.]{0,12}e[-+]\d\d|nan)){2,24})\s*$",
                 fields={counter: Field("iteration")},
                 loss=(),

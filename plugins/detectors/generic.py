@@ -41,7 +41,7 @@ class Generic(Detector):
             name="plain_bar",
             words=("loss", "s"),
             # A bar with a counter of the whole training is the general reader's.
-            reject=r"(?:env|global)_steps?=|(?i)(?<![a-z])(?:find(?:ing|er)|valid|evaluat|testing|predict|sanity|quanti|calibrat)[^|\r\n]{0,80}%\|",
+            reject=r"(?i)(?:env|global)_steps?=|(?<![a-z])(?:find(?:ing|er)|valid|evaluat|testing|predict|sanity|quanti|calibrat)[^|\r\n]{0,80}%\|",
             head=r"(?<=\d)%\|(?=[^|\[]{0,120}\| {0,12}\d{1,12}/\d{1,12} \[[^\]]{0,240}?\bloss(?: \(batch\))?=)",
             layout="bar",
             fields=_COUNTED,
