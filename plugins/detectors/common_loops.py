@@ -358,6 +358,30 @@ class CommonLoops(Detector):
             loss=("main/loss",),
             needs=("lm_loss",),
         ),
+        Table(
+            name="vowpal_wabbit",
+            words=("last", "counter", "weight", "label", "predict", "features"),
+            header=r"^loss\s+last\s+counter\s+weight\s+label\s+predict\s+features\s*$",
+            row=r"\s{0,8}(?P<cells>[-+\d.e]{1,20}\s+[-+\d.e]{1,20}\s+\d{1,12}\s+[\d.]{1,16}\s+\S{1,40}\s+\S{1,40}\s+\d{1,9})\s*$",
+            fields={
+                "counter": Field("iteration"),
+                "last": Field("loss_since_last"),
+                "weight": Field("example_weight"),
+                **{name: Field(name, "text") for name in ("label", "predict")},
+            },
+            needs=("lm_loss",),
+        ),
+        *(
+            Table(
+                name=f"deepmd_{counter}",
+                words=(counter, word, "lr"),
+                header=rf"(?<=[# ]){counter} {{1,16}}{measure}_[\w ]{{1,400}}$",
+                row=r"\s{0,16}(?P<cells>\d{1,12}(?:\s+(?:[-+]?\d[\d.]{0,12}e[-+]\d\d|nan)){2,24})\s*$",
+                fields={counter: Field("iteration")},
+                loss=(),
+            )
+            for counter, measure, word in (("step", "rmse", "rmse_trn"), ("batch", "l2", "l"))
+        ),
     )
 
 

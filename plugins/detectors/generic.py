@@ -40,7 +40,8 @@ class Generic(Detector):
         LogFormat(
             name="plain_bar",
             words=("loss", "s"),
-            reject=r"(?i)(?<![a-z])(?:find(?:ing|er)|valid|evaluat|testing|predict|sanity|quanti|calibrat)[^|\r\n]{0,80}%\|",
+            # A bar with a counter of the whole training is the general reader's.
+            reject=r"(?i)(?:env|global)_steps?=|(?<![a-z])(?:find(?:ing|er)|valid|evaluat|testing|predict|sanity|quanti|calibrat)[^|\r\n]{0,80}%\|",
             head=r"(?<=\d)%\|(?=[^|\[]{0,120}\| {0,12}\d{1,12}/\d{1,12} \[[^\]]{0,240}?\bloss(?: \(batch\))?=)",
             layout="bar",
             fields=_COUNTED,

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ...plugin_api.log_formats import Field
 from ...plugin_api.vocabulary import lookup, normalise
-from .numbers import parse_number, read_into
+from .numbers import Reader, make_reader, parse_number
 
 _KEY = re.compile(r"[A-Za-z_][\w ./()%@#:+'-]{0,98}")
 _AVERAGED = re.compile(r"\s*([^\s/()]+)\s*(?:/\s*|\(\s*(?:avg\s*)?)([^\s/()]+)\)?\s*")
 _MEMO_LIMIT = 4096
 _LONGEST_KEY, _LONGEST_VALUE = 200, 256
 
-# The meaning of a printed key: whether it may be the headline loss, its field, whether that was declared, and
-# the name under which a bare number is stored as it is (empty where it has to be converted).
-Slot = tuple[bool, Field | None, bool, str]
-_SKIP: Slot = (False, None, False, "")
+# The meaning of a printed key: whether it may be the headline loss, the name under which a bare number is stored as it
+# is (empty where it has to be converted), and what reads every other text.
+Slot = tuple[bool, str, Reader]
+_SKIP: Slot = (False, "", lambda values, text: None)
 
 
 class Columns:
@@ -43,21 +44,19 @@ class Columns:
         losses: dict[str, float] = {}
         memo = self._memo
         for key, text in pairs:
-            is_loss, field, is_known, name = memo.get(key) or self._slot(key)
+            is_loss, name, read = memo.get(key) or self._slot(key)
             target = losses if is_loss else values
-            if not name:
-                if field is not None:
-                    read_into(target, field, text)
-                continue
-            try:
-                target.setdefault(name, float(text))
-            except ValueError:  # a pair, a unit, thousands separators
-                if text[-4:-3] == "," and _read_thousands(target, name, text):
-                    continue
-                if is_known and field is not None:
-                    read_into(target, field, text)
+            if name:
+                try:
+                    target.setdefault(name, float(text))
+                except ValueError:  # a pair, a unit, thousands separators
+                    if text[-4:-3] == "," and _read_thousands(target, name, text):
+                        continue
+                    if "/" in text and key in memo:
+                        memo[key] = (is_loss, "", read)  # such a key has a pair on each line
                 else:
-                    _read_loosely(target, name, text)
+                    continue
+            read(target, text)
         if losses:
             self._choose_loss(values, losses)
         if self._headlines:
@@ -78,11 +77,11 @@ class Columns:
         plain = normalise(key)
         slot: Slot
         if plain in self._loss:
-            slot = (True, Field(key.strip()), False, key.strip())
+            slot = (True, key.strip(), partial(_read_loosely, key.strip()))
         elif (known := lookup(plain, self._fields)) is not None:
-            slot = (False, known, True, _name_of_bare(known))
+            slot = (False, _name_of_bare(known), make_reader(known))
         elif self._unlabelled and _KEY.fullmatch(key.strip()):
-            slot = (False, Field(key.strip()), False, key.strip())
+            slot = (False, key.strip(), partial(_read_loosely, key.strip()))
         else:
             slot = _SKIP
         if len(self._memo) < _MEMO_LIMIT:
@@ -109,7 +108,7 @@ def _name_of_bare(field: Field) -> str:
     return field.names if field.kind == "number" and field.factor == 1.0 and isinstance(field.names, str) else ""
 
 
-def _read_loosely(values: dict[str, float], name: str, text: str) -> None:
+def _read_loosely(name: str, values: dict[str, float], text: str) -> None:
     """A value of no declared meaning: only what is a number as a whole, or a number and its average."""
     value = parse_number(text)
     if value is not None:

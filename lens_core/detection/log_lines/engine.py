@@ -297,6 +297,6 @@ def _marks_on(text: str, marks: Sequence[CompiledMark]) -> tuple[CompiledMark, .
     """The marks that stand on a line, the surest of their kin: the others would say the same."""
     found: dict[tuple[str, frozenset[str]], CompiledMark] = {}
     for mark in marks:
-        if mark.kin not in found and mark.beginning in text and mark.search(text, 0) is not None:
+        if mark.beginning in text and mark.kin not in found and mark.search(text, 0) is not None:
             found[mark.kin] = mark
     return tuple(found.values())

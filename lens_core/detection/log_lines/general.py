@@ -9,7 +9,7 @@ that was announced. Numbers of an evaluation keep a name of their own (`val/loss
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -18,7 +18,6 @@ from .bars import BAR_TEXT, last_bar
 from .columns import Columns
 from .general_evaluation import EVALUATION, is_of_evaluation, name_of_evaluated, read_evaluation, speaks_of_evaluation
 from .general_labels import (
-    COUNTERS,
     LABEL,
     are_settings,
     counter_of,
@@ -35,6 +34,7 @@ from .general_labels import (
 from .general_objects import OF_OTHER_JOBS, epochs_of_trainer, flatten_object
 from .general_other_work import OTHER_WORK, why_no_step
 from .general_places import RANGE, find_batch, find_nameless, find_number, split_sections
+from .general_words import OF_BLOCKS
 from .numbers import parse_number
 from .readings import Reading
 
@@ -43,9 +43,13 @@ NUMBERED = "general.numbered"
 EPOCH = "general.epoch"
 ANNOUNCEMENT = "general.announcement"
 CELL = "general.cell"
+# A lone number at the beginning of a line may be its step where it has one of these.
+_BESIDE_NUMBER = re.compile(r"(?i)loss|reward")
 # Characters of a line that are looked at; labels and numbers of a step stand in fewer.
 _MAX_CHARACTERS = 8192
 _OF_AN_EVALUATION = "it speaks of an evaluation, whose results are kept beside a step of the training"
+# Epochs from here on are times.
+_UNIX_TIMES = 10**8
 _LOSS_NAMES = (
     "loss",
     "train_loss",
@@ -65,66 +69,37 @@ _LOSS_NAMES = (
 _LOSS_LIKE = re.compile(r"(?i)(?<![a-z])(?:xent|nll|ce|bce|mse|cost|elbo|cross[-_ ]?entropy)(?![a-z])|cross_?entropy")
 _PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:ppl|perplexity|bpc|bpd|bits[-_ ]per[-_ ]\w{1,16})(?![a-z])")
 # A score is of the training where the speed or the learning rate of a training stands beside it.
-_SCORE = re.compile(r"(?i)(?<![a-z\d])(?:acc|accuracy|top[-_]?[15]|auc|f1)(?![a-z\d])|(?<=[a-z_])acc$")
+_SCORE = re.compile(r"(?i)(?<![a-z\d])(?:acc|accuracy|top[-_]?[15]|auc|f1|rmse|mae)(?![a-z\d])|(?<=[a-z_])acc$")
 _ERROR = re.compile(r"(?i)(?:train(?:ing)?[ _])?err(?:or)?")
 # A step whose line holds times alone, where the loss is not printed.
 _TIMES_OF_STEPS = frozenset(["train_time"])
 _STORED_PACES = frozenset(["learning_rate", "samples_per_second", "tokens_per_second", "elapsed_time_per_iteration_ms"])
+_TOOK = re.compile(
+    r"(?i)\b(?:took|completed in|finished in|time:?) {0,4}\d[\d.:]{0,12} ?(?:s|sec|secs|seconds|m|min)?\s{0,8}$"
+)
+_DURATIONS = frozenset(["took", "completed in", "finished in", "time"])
+_RATE = re.compile(r"\d: {1,4}\d[\d.]{0,12} ?(?:[KMGT]i?B(?:/s)?|[munµ]?s)\s{0,8}$")
 _PACE = re.compile(
-    r"(?i)^(?:lr|learning[_ ]rate|speed|ips|fps|sps|throughput"
+    r"(?i)^(?:lr|learning[_ ]rate|speed|ips|fps(?: total)?|sps|throughput"
     r"|(?:tokens?|samples?|words?|tok|imgs?|images?)[ _]?(?:/|per[ _])[ _]?s(?:ec(?:ond)?)?)$"
 )
 _GOALS = re.compile(
     r"(?i)reward|return|^kimg$|^train(?:ing)?[ _/.-]+(?:\w+[ _])?"
     r"(?:auc|acc|accuracy|error|rmse|mae|mse|logloss|ppl|perplexity|f1)\b"
 )
+_MEAN_REWARD = re.compile(
+    r"(?i)\s{0,8}(?:average|mean) [a-z ]{0,24}(?:reward|return)s?(?: is|:| =)? {1,4}[-+]?\d[\d.e+-]{0,16}\s*"
+)
 _NO_LOSS = re.compile(r"(?i)loss[_ ]?(?:scale|weight|coef|fn|type)|(?:best|min|prev|last)[_ ]?loss|loss_?(?:func)")
-# Words of lines that hold one number of a step each, below its announcement or in a table of keys and values.
-_OF_BLOCKS = frozenset(
-    """
-    lr current_lr learning_rate grad_norm step_time approxkl approx_kl clipfrac clip_fraction ep_rewmean
-    ep_rew_mean ep_len_mean eplenmean explained_variance fps eprewmean averageepret stdepret maxepret minepret
-    eplen policy_entropy entropy rollout time_elapsed returns
-    """.split()
-)
-_COUNTER_WORDS = frozenset(word.strip(".").encode() for word in COUNTERS) | {b"episode"}
-_BLOCK_WORDS = frozenset(word.encode() for word in _OF_BLOCKS | {"total_timesteps", "nupdates", "n_updates"})
-_SCORES = frozenset(b"auc acc accuracy rmse mae mse logloss binary_logloss ppl perplexity".split())
-_MEASURES = _SCORES | frozenset(b"xent nll ce cost elbo bpc bpd lr kimg return train_time".split())
-_BESIDE_COUNTERS = _COUNTER_WORDS | frozenset(
-    b"i info debug warning root py train training learning time eta elapsed s m ms sec seconds of total date per"
-    b" starting finished completed running beginning output".split()
-)
-# Parts of words that name what a training measures.
-MEASURE_STEMS = frozenset([b"loss", b"reward", b"entropy"])
-# The words that may make a line one for this reader.
-WORDS = _COUNTER_WORDS | _MEASURES | _BLOCK_WORDS
-# A row of a table of keys and values, or a line of one number, has no more words.
-_WORDS_OF_CELLS = 4
 _STEPS_OF_CELLS = re.compile(r"(?i)timesteps|totalenvinteracts|env_steps")
 _STEP_CELLS = frozenset(["step", "global_step", "steps", "Step"])
 _CELLS = re.compile(r"\s*\|(?:[^|]{1,120}\|){2,6}\s*")
 _DOCUMENT = re.compile(r"(?i)\.(?:txt|json|csv|log|ya?ml|md|html|png)$")
 # A line of two numbers: the iteration, a tab and the loss (WaveGlow); srun's task has a blank behind it.
 _TWO_NUMBERS = re.compile(r"[\s:-]{0,24}(\d{1,9}):\t\s{0,4}([-+]?\d{1,9}\.\d{3,12}(?:[eE][-+]?\d{1,3})?|nan)\s*")
+# The same behind the counter's name: `iter 100: 2.345678`, as a loop in Lua or C prints it.
+_NAMED_AND_NUMBER = re.compile(r"\s{0,8}(?:iter|iteration) {1,4}(\d{1,9}): {1,4}(\d{1,9}\.\d{4,12}|nan)\s*")
 TEXT_OF_TWO_NUMBERS = ":\t"
-
-
-def may_count(stems: Collection[bytes], words: Sequence[bytes], found: Set[bytes]) -> bool:
-    """Whether a line may be for this reader, by its words in lower case.
-
-    `stems` are the `MEASURE_STEMS` in its words, `found` has those of `WORDS` among them. The line has a counter and
-    something that a training measures, or one of them and hardly a word beside it.
-    """
-    measures = b"loss" in stems or b"reward" in stems
-    if WORDS.isdisjoint(found):
-        return measures
-    measures = measures or not _SCORES.isdisjoint(found)
-    if not _COUNTER_WORDS.isdisjoint(found):
-        if measures or b"entropy" in stems or not _MEASURES.isdisjoint(found):
-            return True
-        return sum(word not in _BESIDE_COUNTERS for word in words) <= 1 or (b"time" in words and b"data" in words)
-    return measures or (len(words) <= _WORDS_OF_CELLS and not _BLOCK_WORDS.isdisjoint(found))
 
 
 class GeneralReader:
@@ -148,9 +123,11 @@ class GeneralReader:
     def _read_or_reason(self, text: str) -> Reading | str:
         """The reading of a line, or why there is none."""
         text = text[:_MAX_CHARACTERS]
-        if TEXT_OF_TWO_NUMBERS in text and (numbers := _TWO_NUMBERS.fullmatch(without_times(text))) is not None:
-            iteration, loss = numbers.groups()
-            return Reading(format=NUMBERED, iteration=int(iteration), values={"lm_loss": float(loss)}, text=text)
+        numbers = _NAMED_AND_NUMBER.fullmatch(text)
+        if numbers is None and TEXT_OF_TWO_NUMBERS in text:
+            numbers = _TWO_NUMBERS.fullmatch(without_times(text))
+        if numbers is not None:
+            return _numbered(numbers, text)
         if text[:200].lstrip()[:1] == "|" and _CELLS.fullmatch(text):
             return self._read_cells(text)
         if "{" in text and ("}" in text or text.rstrip()[-1:] != ","):  # else a dictionary with a line for each entry
@@ -220,8 +197,9 @@ class GeneralReader:
             return self._judge(pairs, text, before)
         if nameless := list(find_nameless(printed)):
             return self._judge([*nameless, *pairs], text, before)
-        number = find_number(printed) if any("loss" in name.lower() for name, _, _ in pairs) else None
-        if number is None or OTHER_WORK.search(printed[: printed.lower().index("loss")]):
+        measure = next((match for name, _, _ in pairs if (match := _BESIDE_NUMBER.search(name)) is not None), None)
+        number = find_number(printed) if measure is not None else None
+        if number is None or measure is None or OTHER_WORK.search(printed[: printed.index(measure.group())]):
             return self._judge(pairs, text, before)
         found = self._judge([number, *pairs], text, before)
         if isinstance(found, Reading) and found.format == FORMAT and not number[2]:
@@ -248,7 +226,8 @@ class GeneralReader:
         iteration, values_of_counters = find_position(counters)
         if "lm_loss" not in values and not _measures_training({*values, *_TIMES_OF_STEPS & measures.keys()}, counters):
             is_alone = not any("loss" in name.lower() for name in measures) and not are_settings(pairs)
-            if iteration is not None and is_alone and not words_beside(text, pairs):
+            is_whole = is_placed({"global": counters["global"]}) if "global" in counters else False
+            if iteration is not None and is_alone and (is_whole or not _says_more(text, pairs)):
                 return Reading(
                     format=ANNOUNCEMENT, iteration=iteration, values=values_of_counters, joins="announces", text=text
                 )
@@ -291,6 +270,8 @@ class GeneralReader:
         if not any(_is_measure(name.lower()) for name in (*measures, *values)):
             return "it has no counter of steps, and measures nothing of a training"
         own = text if "lm_loss" not in values else without_labels(text, filter(name_of_evaluated, measures))
+        if len(values) == 1 and _MEAN_REWARD.fullmatch(text) is not None:  # `average episode rewards is -131.5`
+            own = without_labels(own, measures)
         if other := OTHER_WORK.search(own):
             return f"it has no counter of steps, and `{other.group()}` speaks of other work"
         if words_beside(text, ()) > 2 + 4 * len(values):
@@ -340,6 +321,8 @@ def _count_and_measure(
             episode = number, parse_whole(total) if total else None
         if kind:
             number = parse_whole(value) if value[-1:] != "%" else None  # `Epochs: 10%|#   | 10/100`
+            if kind == "epoch" and number is not None and number >= _UNIX_TIMES:
+                continue
             known = rough if value[-1:].isalpha() else counters  # `12k` may stand beside what counts exactly
             if number is not None and kind not in known:
                 known[kind] = (number, parse_whole(total) if total else None)
@@ -367,6 +350,8 @@ def _is_evaluated(measures: Mapping[str, str], *, has_counter: bool) -> bool:
 def _measures_training(values: Collection[str], counters: Mapping[str, tuple[int, int | None]]) -> bool:
     """Whether numbers other than a loss are what a training measures."""
     own = [name for name in values if not name_of_evaluated(name)]
+    if counters.get("epoch", (0, None))[1] is not None and "frames" in own and any(map(_PACE.match, own)):
+        return True
     if any(_GOALS.search(name) for name in own):
         return True
     if is_placed(counters) and any(_PERPLEXITY.search(name) for name in own):
@@ -383,16 +368,36 @@ def _measures_training(values: Collection[str], counters: Mapping[str, tuple[int
 
 
 def _is_epoch_alone(text: str, pairs: Collection[tuple[str, str, str]]) -> bool:
-    """Whether a line is the number of an epoch and nothing else: its steps or its loss stand on lines below."""
+    """Whether a line is the number of an epoch and nothing else: its steps or its loss stand on lines below.
+
+    It may say how long the epoch took: `Epoch 1 of 500 took 1.858s`.
+    """
+    is_timed = _TOOK.search(text) is not None
+    if is_timed:
+        pairs = [pair for pair in pairs if pair[0].lower() not in _DURATIONS]
     is_one = len(pairs) == 1 and all(
-        counter_of(name) == "epoch" and not name.lower().endswith("epochs") and number.isdigit() and not total
+        counter_of(name) == "epoch"
+        and not name.lower().endswith("epochs")
+        and number.isdigit()
+        and (is_timed or not total)
         for name, number, total in pairs
     )
-    return is_one and BAR_TEXT not in text and not words_beside(text, pairs)
+    return is_one and BAR_TEXT not in text and not words_beside(_TOOK.sub(" ", text), pairs)
+
+
+def _numbered(numbers: re.Match[str], text: str) -> Reading:
+    """The step of a line of two numbers."""
+    iteration, loss = numbers.groups()
+    return Reading(format=NUMBERED, iteration=int(iteration), values={"lm_loss": float(loss)}, text=text)
+
+
+def _says_more(text: str, pairs: Collection[tuple[str, str, str]]) -> bool:
+    """Whether a line has words beside its labels, or measures something: `iter 6: 12.5 MB/s`."""
+    return bool(words_beside(text, pairs)) or _RATE.search(text) is not None
 
 
 def _is_measure(name: str) -> bool:
     """Whether a number of this name is something that a training measures."""
     patterns = (_GOALS, _SCORE, _LOSS_LIKE, _PERPLEXITY, _PACE)
-    is_named = "loss" in name or "entropy" in name or name in _OF_BLOCKS or name in _STORED_PACES
+    is_named = "loss" in name or "entropy" in name or name in OF_BLOCKS or name in _STORED_PACES
     return is_named or any(pattern.search(name) for pattern in patterns)

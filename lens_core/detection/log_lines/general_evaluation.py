@@ -22,7 +22,7 @@ _OF_WORDS = {"validating": "val", "evaluating": "eval", "testing": "test"}
 # A number by these names is the result of an evaluation; what else stands on such a line may be a size or a setting.
 _RESULT = re.compile(
     r"(?i)loss|(?<![a-z])(?:acc|accuracy|ppl|perplexity|score|dice|m?iou|m?ap|bleu|rouge|wer|cer|f1|au[cr]|r?mse|mae"
-    r"|error|reward|return|nll|entropy|precision|recall|top[-_]?[15]|psnr|ssim|fid|em)(?![a-z])|acc(?:uracy)?$"
+    r"|error|reward|return|nll|bp[bcd]|entropy|precision|recall|top[-_]?[15]|psnr|ssim|fid|em)(?![a-z])|acc(?:uracy)?$"
 )
 _OTHER_WORK = re.compile(
     r"(?i)\b(?:best|improv\w*|trial|search|sanity|load\w*|sav(?:e|ed|ing)|restor\w*|resum\w*|config|args|arguments"

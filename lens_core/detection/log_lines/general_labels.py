@@ -42,7 +42,7 @@ _TOTALS = frozenset(["max_steps", "total_steps", "max_iter", "max_iters", "total
 _PLAIN_WORDS = frozenset(
     """
     train training learning current curr cur the at in of on log metrics results
-    finished completed processed starting beginning running
+    finished completed processed starting beginning running recent stats statistics
     """.split()
 )
 _TIME_WORDS = frozenset(
@@ -54,7 +54,8 @@ _TIMES = re.compile(
     r"\b[IWEF]\d{4}(?:\d{4})? \d\d:\d\d:\d\d(?:\.\d{1,9}\s{1,8}\d{1,9})?\b|\b\d{1,3}%\|[^|\r\n]{0,200}\|"
     r"|\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d:\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
     r"|\d{1,2}/\d{1,2}(?:/\d{2,4})?[ ,]+(?=\d\d:)|\b\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d{1,6})?\b(?!:)"
-    r"|\b(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL)\b(?::[\w.]{1,60}:(?=[A-Za-z{\[]))?"
+    r"|\[(?:INFO|DEBUG|WARNING|ERROR) \d\d:\d\d:\d\d\] (?:[a-z]\w{0,40} )?"
+    r"|\b(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL|SUCCESS)\b(?::[\w.]{1,60}:(?=[A-Za-z{\[]))?"
     r"|\((?!(?i:steps?|iter(?:ation)?s?|epochs?|updates?|batch)[: ])[\w.-]{1,40}[: ]\d{1,6}\)"
     r"|\b\d{1,9}(?:\.\d{1,9})? ?m?s/\d{1,6} ?[a-z]{1,8}\b"
     # Julia's blocks of log lines, and its numbers of 32 bits.
@@ -84,6 +85,10 @@ _WITHIN = re.compile(r"(?i)(.{0,60}\S) (?:at|after) (?:global )?(step|iteration|
 _EVALUATED_AT = re.compile(r"(?:eval|val|valid|test)\w{0,8} (?:in|at|after|for) (?=[a-z])")
 # `('epoch', 3, 'loss', 2.31)`: what Python 2's print makes of them.
 _QUOTED = re.compile(r"['\"]([A-Za-z_][\w ./-]{0,60}?)[ :=]{0,3}['\"], $")
+# The unit of the number before a label: `data_time: 0.0012 s/iter total_throughput: 77.6 samples/s lr: 1.00e-04`.
+_UNIT_BEFORE = re.compile(
+    r"^(?:m?s|samples|tokens|tok|words|imgs?|images|it|steps)/(?:s|sec|it|iter|step|batch) (?=[A-Za-z])"
+)
 # A picture before a label.
 _SYMBOLS = re.compile(r"^[^\x00-\x7f\s][^\x00-\x7f]{0,20}\s")
 _OPENED = re.compile(r"\s{0,4}\]?\s{0,4}\(\s{0,8}")
@@ -182,7 +187,7 @@ def _find_label(between: str) -> tuple[str, str]:
         left, found, right = label.rpartition(sign)
         if found:
             head, label = head + left + found, right.strip(" '\"")
-    label = _SYMBOLS.sub("", label).removesuffix(" is").removeprefix("of ")
+    label = _UNIT_BEFORE.sub("", _SYMBOLS.sub("", label)).removesuffix(" is").removeprefix("of ")
     if not LABEL.fullmatch(label) or _PROSE.search(label):
         return "", text
     return label, head

@@ -20,8 +20,15 @@ _ESTIMATE = re.compile(r"\bstep \d{1,12}: train loss [^\s,]{1,24}, val loss [^\s
 # The name of a checkpoint may hold its step and loss.
 _FILE = re.compile(r"\.(?:ckpt|pth?|bin|safetensors|h5|keras|npz|pkl|distcp)\b")
 _CALL = re.compile(r"[A-Za-z_]\w{0,60}\((?:[A-Za-z_]\w{0,60}=|\s*$)|^>>> ")
-_SIGN = re.compile(r"[:=|,;(\[/{]|\S(?: -+ |  )\S")
+_SIGN = re.compile(r"[:=|,;(\[/{]|\S(?: -+ |  )\S|\bis [-+]?\d")
 # `print("step", step, "loss", loss)`: names and numbers in turn, at least two of each, and nothing else.
+# The same with names of two words, at least three of them: `global step 200 learning rate 0.5 perplexity 1720.6`.
+_BARE_NAMES = re.compile(
+    r"\s*(?:(?!(?:\w{1,20} )?(?:at|for|got|in|is|of|on|the|to|was|with)\b)"
+    r"[A-Za-z][\w/.%-]{0,40}(?: [A-Za-z][\w/.%-]{0,40})? {1,4}"
+    r"[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf)(?:%|m?s)?(?:\s+|$)){3,20}",
+    re.I,
+)
 _BARE_PAIRS = re.compile(
     r"\s*(?:[A-Za-z_][\w/.%]{0,60} {1,4}[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf)(?:%|m?s)?(?:\s+|$)){2,20}", re.I
 )
@@ -34,6 +41,16 @@ _STAGE = re.compile(
     r"|fus(?:e[sd]?|ing)|pars(?:e[sd]?|ing)|clean\w{0,4}|check\w{0,4}|verif\w{1,8}|fetch\w{0,4}|encod(?:e[sd]?|ing))"
     r"\b(?![ _-]?loss)"
 )
+# A stage of a pipeline names its work behind the counter: `Step 3/5: Running tests (loss=0)`.
+_NAMED_STAGE = re.compile(
+    r"(?i)^\W{0,8}(?:step|stage) {0,2}\[?\d{1,12} {0,2}(?:/|of) {0,2}\d{1,12}\]? {0,2}[:.-]{1,2} {1,4}"
+    r"(?P<work>(?!\w{0,12}(?:train|tun|optimi|learn|epoch|loss|updat))[a-z]{3,20}(?: [a-z]{2,20}){0,5}) {1,2}\("
+)
+_OF_CHAIN = frozenset(
+    "block blocks slot slots validator validators stake stakes staked balance miner miners shard peers height".split()
+)
+_CHAIN = re.compile(r"(?i)\b(?:blocks|validators?|stak(?:e|es|ed|ing)|miners?|mempool|blockchain)\b")
+_PACKETS = re.compile(r"(?i)\b(?:packets?|pkts?|ping|datagrams?)\b")
 _LOST = re.compile(r"(?i)\b(?:packet|pkt|frame|path|link|signal|insertion|return|round-?trip|connection)s?[ _-]?loss")
 _TRAFFIC = frozenset(
     """
@@ -53,6 +70,10 @@ def why_no_step(text: str, before: str, measures: Mapping[str, str]) -> str:
         return f"`{other.group()}` stands before its counter: that is other work than a training's step"
     if (stage := _STAGE.search(text)) is not None:
         return f"`{stage.group('verb')}` stands behind its counter: that is a stage of a pipeline"
+    if (stage := _NAMED_STAGE.search(text)) is not None:
+        return f"`{stage.group('work')}` stands behind its counter: that is a stage of a pipeline"
+    if _is_of_chain(text, measures):
+        return "it is about a blockchain, where `reward` and `epoch` are something else"
     if _is_of_traffic(text, measures):
         return "it measures a network or a disk, where `loss` is something else"
     if _ESTIMATE.search(text):
@@ -61,8 +82,15 @@ def why_no_step(text: str, before: str, measures: Mapping[str, str]) -> str:
         return "it names a file of a checkpoint"
     if _CALL.search(text):
         return "it is a call in a program's code"
-    is_separated = _SIGN.search(text) or _BARE_PAIRS.fullmatch(text)
+    is_separated = _SIGN.search(text) or _BARE_PAIRS.fullmatch(text) or _BARE_NAMES.fullmatch(text)
     return "" if is_separated else "nothing separates its names from its numbers"
+
+
+def _is_of_chain(text: str, measures: Mapping[str, str]) -> bool:
+    """Whether numbers are of the blocks, validators or stakes of a blockchain."""
+    words = {word for name in measures for word in name.lower().replace("_", " ").split()}
+    is_named = not words.isdisjoint(_OF_CHAIN) or _CHAIN.search(text) is not None
+    return is_named and not any("loss" in word for word in words)
 
 
 def _is_of_traffic(text: str, measures: Mapping[str, str]) -> bool:
@@ -74,4 +102,7 @@ def _is_of_traffic(text: str, measures: Mapping[str, str]) -> bool:
         return True
     is_whole = all("." not in number or number.endswith("%") for number in losses.values())
     words = {word for name in measures for word in name.lower().replace("_", " ").split()}
+    is_share = all(number.endswith("%") for number in losses.values())
+    if (is_whole and _PACKETS.search(text)) or (is_share and _BANDWIDTH.search(text)):
+        return True
     return (is_whole or _BANDWIDTH.search(text) is not None) and not _TRAFFIC.isdisjoint(words)

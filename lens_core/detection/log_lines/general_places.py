@@ -19,6 +19,8 @@ _START = r"[\s:|>-]{0,40}"
 _FIRST = re.compile(
     r"\s{0,8}(?:(?P<step>\d{1,12})/(?P<total>\d{1,12})\s{0,4}[(,;|:]|\[(?P<alone>\d{1,12}) \| [\d.]{1,16}\])"
 )
+# Catalyst's epoch: `train (1/10) loss: 0.41 | lr: 0.001`
+_OF_PHASE = re.compile(r"\s{0,8}train \((\d{1,9})/(\d{1,9})\) (?=[A-Za-z])")
 _PAIR = re.compile(r"\[\s{0,8}(\d{1,9})(?:\s{0,8}/\s{0,8}(\d{1,9}))?\s{0,8}\]")
 # `200/ 2983 batches`
 _NAMED_BEHIND = re.compile(r"(?<![\w./-])(\d{1,12})/ {0,8}(\d{1,12}) (?:batch(?:es)?|steps|iter(?:ation)?s|updates)\b")
@@ -30,7 +32,7 @@ _ALONE = re.compile(
 )
 _LAST = re.compile(r"(?<![\w./(-])(\d{1,12})/(\d{1,12})\s{0,8}$")
 _SECTION = re.compile(
-    r"(?i)(?<![\w/-])(train|training|val|valid|validation|test|eval|dev)\s?(?::\s?[(\[{]|[(\[{:]\s?)(?=[A-Za-z_])"
+    r"(?i)(?<![\w/-])(train|training|trn|val|valid|validation|test|eval|dev)\s?(?::\s?[(\[{]|[(\[{:]\s?)(?=[A-Za-z_])"
 )
 
 
@@ -38,6 +40,9 @@ def find_nameless(printed: str) -> Iterator[Labelled]:
     """Counters without a name: `[1/3][100/1000]` is an epoch and a step; `[100/1000]` and `100/1000 (` are a step."""
     if (first := _FIRST.match(printed)) is not None:
         yield "step", first.group("step") or first.group("alone"), first.group("total") or ""
+        return
+    if (phase := _OF_PHASE.match(printed)) is not None:
+        yield "epoch", phase.group(1), phase.group(2)
         return
     if (listed := _LISTED.match(printed)) is not None:
         yield "epoch", listed.group(1), ""

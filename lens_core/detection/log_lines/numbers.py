@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 from ...plugin_api.log_formats import Field
 
@@ -90,23 +91,29 @@ _CONVERT: dict[str, Callable[[float, str, float], float]] = {
 }
 
 
-def read_into(values: dict[str, float], field: Field, text: str) -> None:
-    """Read a printed value and put what it holds under its stored names; the first to set a name keeps it."""
-    names = field.names
-    if field.kind == "text" or (field.kind == "rounded" and text.strip(" '\"") in ("0.000", "-0.000")):
-        return
+# Puts what a printed value holds under its stored names; the first to set a name keeps it.
+Reader = Callable[[dict[str, float], str], None]
+
+
+def make_reader(field: Field) -> Reader:
+    """Return the function that reads printed values of a field."""
+    names, quick, convert = field.names, _QUICK.get(field.kind, _read_plainly), _CONVERT.get(field.kind)
+    if convert is None:  # a text
+        return lambda values, text: None
     if isinstance(names, tuple):
-        _read_parts(values, field, names, text)
-        return
-    quick = _QUICK.get(field.kind, _read_plainly)
-    if quick(values, field, names, text):
-        return
-    scanned = scan(text)
-    if scanned is None:
-        return
-    value, unit, end = scanned
-    values.setdefault(names, _CONVERT[field.kind](value, unit.rstrip("/"), field.factor))
-    _read_average(values, field, names, text[end - 1 :] if unit.endswith("/") else text[end:])
+        return partial(_read_parts, field, names)
+
+    def read(values: dict[str, float], text: str) -> None:
+        if quick(values, field, names, text):
+            return
+        scanned = scan(text)
+        if scanned is None:
+            return
+        value, unit, end = scanned
+        values.setdefault(names, convert(value, unit.rstrip("/"), field.factor))
+        _read_average(values, field, names, text[end - 1 :] if unit.endswith("/") else text[end:])
+
+    return read
 
 
 def _read_plainly(values: dict[str, float], field: Field, name: str, text: str) -> bool:
@@ -149,7 +156,12 @@ def _read_memory(values: dict[str, float], field: Field, name: str, text: str) -
     return True
 
 
-_QUICK = {"percent": _read_share, "memory": _read_memory}
+def _read_rounded(values: dict[str, float], field: Field, name: str, text: str) -> bool:
+    """The quick way for what is 0 where it was rounded off, and is no number then."""
+    return text.strip(" '\"") in ("0.000", "-0.000") or _read_plainly(values, field, name, text)
+
+
+_QUICK = {"percent": _read_share, "memory": _read_memory, "rounded": _read_rounded}
 
 
 def _read_average(values: dict[str, float], field: Field, name: str, rest: str) -> None:
@@ -167,7 +179,7 @@ def _read_average(values: dict[str, float], field: Field, name: str, rest: str) 
         values.setdefault(f"{name}_avg", _CONVERT[field.kind](scanned[0], scanned[1], field.factor))
 
 
-def _read_parts(values: dict[str, float], field: Field, names: tuple[str, ...], text: str) -> None:
+def _read_parts(field: Field, names: tuple[str, ...], values: dict[str, float], text: str) -> None:
     if names[0] in values:  # two sources of one fact on a line (hip and rocm): the first is kept whole
         return
     for name, part in zip(names, text.strip(" '\"").split("/"), strict=False):

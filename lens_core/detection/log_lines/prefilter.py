@@ -18,14 +18,15 @@ from .bars import BAR_TEXT
 from .checkpoints import CHECKPOINT_OBJECTS, CHECKPOINT_VERBS
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
 from .exceptions import FAILURE_STEMS
-from .general import MEASURE_STEMS, TEXT_OF_TWO_NUMBERS, WORDS, may_count
+from .general import TEXT_OF_TWO_NUMBERS
+from .general_words import MEASURE_STEMS, WORDS, may_count
 from .resuming import LOADED_OBJECTS, LOADING_VERBS, RESUMING_VERBS
 from .words import OF_PREFIXES, rarest, row_of, rows_of
 
 BAR_WORD = b"it"
 _MEMO_LIMIT = 8192
 _ROWS_LIMIT = 4096
-_STEMLESS_LIMIT = 16_384
+_IDLE_LIMIT = 16_384
 # Longer rows hardly come again, and would cost memory.
 _ROW_BYTES = 1024
 _NOTHING: frozenset[int] = frozenset()
@@ -87,17 +88,14 @@ class Prefilter:
 
     def __init__(self, declared: Declared) -> None:
         self._declared = declared
-        self._plain = frozenset(word for item in declared.all() for word in item.words) | {BAR_WORD}
+        self._asked = frozenset(word for item in declared.all() for word in item.words) | {BAR_WORD}
         # A colour code without its ESC glues its final "m" to the next word; see strip_colours.
-        self._triggers = self._plain | {b"m" + word for word in self._plain}
+        self._triggers = self._asked | {b"m" + word for word in self._asked}
         keys = {rarest(item.words) for item in declared.all() if item.words} | {BAR_WORD}
         self._keys = frozenset(keys | {b"m" + word for word in keys})
         self._known = self._triggers | WORDS | _OF_CHECKPOINTS
-        # Words without a stem: most new rows have no others, and need not be searched. A row whose words are all idle
-        # is nobody's: those have no stem and are none by which anything is found.
-        self._stemless: set[bytes] = set()
+        # Words that stood on a row without a stem and that nobody asks for: a row is what it is without them.
         self._idle: set[bytes] = set()
-        self._leading = self._keys | WORDS | CHECKPOINT_VERBS | RESUMING_VERBS | LOADING_VERBS
         self._numbers = itertools.count()
         # Lines of numbers alone; almost all lack the text that they need.
         self._two_numbers = Candidates(
@@ -106,8 +104,8 @@ class Prefilter:
         # Somebody's own pattern may hold no word at all; then every line is shown to it.
         self._wordless = any(not item.words for item in declared.all())
         self._sets: dict[tuple[frozenset[bytes], bool, bool], Candidates | None] = {}
-        # The same for words that are no counter's or measure's, on a row without a stem.
-        self._plain_sets: dict[frozenset[bytes], Candidates | None] = {}
+        # The same for the words that are not idle on a row without a stem, if they are no counter's or measure's.
+        self._plain: dict[tuple[bytes, ...], Candidates | None] = {}
         # Rows that say nothing, and those that may; together they are bounded.
         self._nobodys: set[bytes] = set()
         self._rows: dict[bytes, Candidates] = {}
@@ -134,18 +132,16 @@ class Prefilter:
     def words_of(self, text: str) -> frozenset[bytes]:
         """The words of a line that some declaration asks for."""
         found = self._triggers.intersection(row_of(text).split())
-        return frozenset(found | {word[1:] for word in found if word not in self._plain}) & self._plain
+        return frozenset(found | {word[1:] for word in found if word not in self._asked}) & self._asked
 
     def _find_in_row(self, row: bytes) -> Candidates | None:
         """Return the candidates for a row that is new, or too long for the cache."""
         words = row.split()
-        found: Candidates | None = None
-        if self._wordless or not self._idle.issuperset(words):
-            stems = () if self._stemless.issuperset(words) else self._find_stems(row, words)
-            known = self._known.intersection(words)
-            # Most new rows have no stem and no word of the general reader: their known words say all of them.
-            made = self._plain_sets.get(known, ...) if not stems else ...
-            found = self._of_new_words(known, words, stems) if made is ... else made
+        # Most new rows are sentences that came before, with other ids in them.
+        asked = tuple(itertools.filterfalse(self._idle.__contains__, words))
+        found = self._plain.get(asked, ...)
+        if found is ...:
+            found = self._of_new_words(row, words)
         if len(words) <= _MOST_PREFIXES and _may_be_two_numbers(row, words):
             found = self._with_two_numbers(found)
         if len(row) > _ROW_BYTES:
@@ -168,10 +164,10 @@ class Prefilter:
         needed = (*found.needed, TEXT_OF_TWO_NUMBERS) if found.needed else ()
         return msgspec.structs.replace(found, general=True, needed=needed, has_only_marks=False)
 
-    def _of_new_words(
-        self, known: frozenset[bytes], words: Sequence[bytes], stems: Sequence[bytes]
-    ) -> Candidates | None:
-        """Return the candidates for words that do not say alone whether the general reader may read their row."""
+    def _of_new_words(self, row: bytes, words: Sequence[bytes]) -> Candidates | None:
+        """Return the candidates for a row by its words and stems; remembers what is the same for others like it."""
+        stems: Sequence[bytes] = _STEMS.findall(row)
+        known = self._known.intersection(words)
         is_plain = not stems and WORDS.isdisjoint(known)
         general = not is_plain and may_count(stems, words, known)
         failure = not FAILURE_STEMS.isdisjoint(stems)
@@ -179,22 +175,19 @@ class Prefilter:
         checkpoint = _may_tell_of_checkpoint(known)
         if general or failure or checkpoint or self._wordless or not self._keys.isdisjoint(known):
             found = self._of_words(known, general, failure)
+        if not stems and len(row) <= _ROW_BYTES:
+            self._add_idle(set(words) - known)
         if is_plain:
-            if len(self._plain_sets) >= _MEMO_LIMIT:
-                self._plain_sets.clear()
-            self._plain_sets[known] = found
+            if len(self._plain) >= _MEMO_LIMIT:
+                self._plain.clear()
+            self._plain[tuple(word for word in words if word in known)] = found
         return found
 
-    def _find_stems(self, row: bytes, words: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the stems in a row; remembers the words of a row that has none."""
-        stems: Sequence[bytes] = _STEMS.findall(row)
-        if not stems and len(row) <= _ROW_BYTES:
-            if len(self._stemless) >= _STEMLESS_LIMIT:
-                self._stemless.clear()
-                self._idle.clear()
-            self._stemless.update(words)
-            self._idle.update(set(words) - self._leading)
-        return stems
+    def _add_idle(self, words: Set[bytes]) -> None:
+        """Remember words that nobody asks for."""
+        if len(self._idle) >= _IDLE_LIMIT:
+            self._idle.clear()
+        self._idle.update(words)
 
     def _of_words(self, known: frozenset[bytes], general: bool, failure: bool) -> Candidates | None:
         key = (known, general, failure)
