@@ -41,7 +41,7 @@ def scripted(steps: int) -> tuple[Facts, dict[str, float]]:
         paces = np.full(each, STEP if part != 1 else 1.1 * STEP)
         numbers = np.arange(first, first + each)
         pauses = np.where(numbers % 500 == 0, SAVE, 0.0) + np.where(numbers % 5000 == 0, EVALUATION, 0.0)
-        # A row is logged at the end of its step; what pauses comes behind it.
+        # A row is logged at the end of its step; what pauses comes after it.
         times = begun + START + np.cumsum(paces) + np.concatenate([[0.0], np.cumsum(pauses)[:-1]])
         saved, evaluated = numbers[numbers % 500 == 0], numbers[numbers % 5000 == 0]
         at = {int(number): float(times[number - first]) for number in saved}
@@ -102,7 +102,7 @@ def fleet_of(path: Path, jobs: int, days: int) -> FleetBooks:
 
 
 def other_rules(losses: np.ndarray) -> dict[str, bool]:
-    """Apply the rules that others use to a spike: each of their tests on the losses behind the first hundred."""
+    """Apply the rules that others use to a spike: each of their tests on the losses after the first hundred."""
     places = range(100, len(losses))
     of_hundred = np.array([losses[index] / np.mean(losses[index - 100 : index]) for index in places])
     of_ten = np.array([losses[index] / np.mean(losses[index - 10 : index]) for index in places])
@@ -138,7 +138,7 @@ def entries_of(facts: Facts) -> list[dict[str, object]]:
         record(begun, tpu_init_start_time=begun)
         ready = EPOCH + float(columns.times[0]) - STEP
         record(ready, tpu_init_end_time=ready)
-        # A step begins where the pauses behind the one before it end.
+        # A step begins where the pauses after the one before it end.
         pauses = {span.step: EPOCH + span.end for span in (*attempt.saves, *attempt.evaluations)}
         before = ready
         for number, ended in zip(columns.steps.tolist(), columns.times.tolist(), strict=True):

@@ -10,7 +10,7 @@ import cramjam
 
 from .errors import BadRequest, PayloadTooLarge, UnsupportedMediaType
 
-# The library copies all data behind a member, so it gets a body in small pieces.
+# The library copies all data after a member, so it gets a body in small pieces.
 _GZIP_PIECE_BYTES = 4096
 # A small piece may unpack to a thousand times its size, and is then held twice while it is appended.
 _GZIP_OUTPUT_BYTES = 256 * 1024

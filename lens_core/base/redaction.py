@@ -97,7 +97,7 @@ def passwords_in(text: str) -> Iterator[str]:
         user, colon, password = found[1].partition(":")
         if colon or not found[0].lower().startswith("postgres"):  # whose users are no tokens
             yield password if colon else user
-        # A driver that splits it at the first special character quotes what comes behind it.
+        # A driver that splits it at the first special character quotes what comes after it.
         yield from (part for part in re.split(r"[@/:?#%\s]", password) if len(part) > _SHORTEST)
     for match in _CONNINFO_PASSWORD.finditer(text):
         yield match[1]

@@ -141,7 +141,7 @@ def required_fields(settings: type[msgspec.Struct]) -> frozenset[str]:
 
 
 def field_documentation(settings: type[msgspec.Struct]) -> dict[str, str]:
-    """Return the meaning of each field: its msgspec.Meta description, else the class docstring's text behind its name.
+    """Return the meaning of each field: its msgspec.Meta description, else the class docstring's text after its name.
 
     In a docstring a field stands in backquotes, before a colon or as the beginning of a clause, alone or with others:
     `url`: where to. `user`, `password`: the login. `limit` is how many are kept.

@@ -153,7 +153,7 @@ def find_workload(url: str, text: str) -> str:
         uids = [line["workload_uid"] for line in lines if line["workload_uid"] == text] or _shown_as(lines, text)
     else:
         uids = [line["workload_uid"] for line in lines if plain(line["name"], 1000).startswith(stem)]
-    if not uids and _is_known(url, text):  # as a pod that belongs to none, or behind a thousand others
+    if not uids and _is_known(url, text):  # as a pod that belongs to none, or after a thousand others
         return text
     if len(uids) == 1:
         return str(uids[0])

@@ -80,7 +80,7 @@ def _examine_named(url: str | None, data_dir: Path | None, *, send: bool) -> Ite
 
 
 def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
-    """All findings, in the order of the path; what lies behind a break is not looked at."""
+    """All findings, in the order of the path; what lies after a break is not looked at."""
     environ = os.environ
     yield from checks.hook(environ)
     yield from checks_symptoms.reporting(environ)

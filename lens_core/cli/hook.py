@@ -74,7 +74,7 @@ def inject(
 ) -> None:
     """Print the Kubernetes manifests of FILE (- for standard input) with the hook in their training containers.
 
-    Jobs, PyTorchJobs, JobSets and whatever else has pod templates. A PYTHONPATH is kept, behind the hook's folder;
+    Jobs, PyTorchJobs, JobSets and whatever else has pod templates. A PYTHONPATH is kept, after the hook's folder;
     variables that it sets itself stay as they are.
 
     \b

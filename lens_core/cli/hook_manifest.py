@@ -1,6 +1,6 @@
 """Puts the hook into the manifests of Kubernetes jobs: init container, volume, mount and variables.
 
-A patch file can only replace a job's PYTHONPATH; here it is kept, behind the hook's folder.
+A patch file can only replace a job's PYTHONPATH; here it is kept, after the hook's folder.
 """
 
 from __future__ import annotations

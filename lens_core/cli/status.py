@@ -111,7 +111,7 @@ def _status_table(status: dict[str, Any], width: int) -> Table:
     return fitting_table(columns, rows, width)
 
 
-# The cells of a row before its figures, and those behind them.
+# The cells of a row before its figures, and those after them.
 _Cells = tuple[list[Cell], list[Cell]]
 
 

@@ -226,7 +226,7 @@ def _pipeline(status: dict[str, Any], width: int) -> Table:
     return fitting_table(columns, rows, width)
 
 
-# The cells of a row before the figures of what did not get through, and those behind them.
+# The cells of a row before the figures of what did not get through, and those after them.
 _Cells = tuple[list[Cell], list[Cell]]
 
 

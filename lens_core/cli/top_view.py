@@ -68,6 +68,6 @@ class TopView:
 
 
 def _following(choices: tuple[str, ...], now: str) -> str:
-    """The choice behind the one of now, round and round; the first behind one that is none of them."""
+    """The choice after the one of now, round and round; the first after one that is none of them."""
     place = choices.index(now) if now in choices else -1
     return choices[(place + 1) % len(choices)]

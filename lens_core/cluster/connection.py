@@ -257,7 +257,7 @@ class Connection:
     async def read_messages(
         self, stream: str, subject: str, after: int, *, messages: int = 256, size: int = 1024 * 1024
     ) -> list[LogMessage]:
-        """The messages of a subject (with wildcards) behind a sequence, as many as that at most.
+        """The messages of a subject (with wildcards) after a sequence, as many as that at most.
 
         Any replica may answer: what was appended just now may not be among them yet. Raises Overloaded.
         """

@@ -1,6 +1,6 @@
 """Deleting a workload or run from the log of a cluster: marks that all daemons share, and the counting of what waits.
 
-What detectors made of records that were there before comes behind them in the log. So the deletion goes through every
+What detectors made of records that were there before comes after them in the log. So the deletion goes through every
 partition's `in` first; once the owners have passed it, everything of before lies before the end of `out`. A mark then
 names that end, and nothing of the workload before it is sent by any daemon, also by one that starts later.
 """
@@ -72,7 +72,7 @@ class ErasureMarks:
         self.current = list(known.values())
 
     async def write_marks(self, erasure: Erasure, oldest_waiting: int) -> None:
-        """Add marks, and remove those behind which everything is delivered. Raises Overloaded."""
+        """Add marks, and remove those after which everything is delivered. Raises Overloaded."""
         added: dict[str, int] = {}
         for mark in split_erasure(erasure):
             number = f"{self._stream.mark}-{uuid.uuid4().hex}"
@@ -182,7 +182,7 @@ async def _own_position(sink: Sink, identity: str) -> Position | None:
 async def read_waiting(
     stream: LogStream, kind: str, positions: dict[int, Position]
 ) -> AsyncIterator[tuple[int, Sequence[Record]]]:
-    """The readable records of all partitions' subjects of a kind behind these positions, by message."""
+    """The readable records of all partitions' subjects of a kind after these positions, by message."""
     after = 0
     subject = f"{stream.prefix}.*.{kind}"
     while found := await stream.connection.read_messages(stream.name_of(kind), subject, after):

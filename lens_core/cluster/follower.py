@@ -21,7 +21,7 @@ FAILED_SECONDS = 0.5
 
 
 class Follower:
-    """Follows `in` or `out.*` of a partition from behind a sequence on; `is_at_end` says that all was read."""
+    """Follows `in` or `out.*` of a partition after a sequence; `is_at_end` says that all was read."""
 
     def __init__(self, stream: LogStream, partition: int, kind: str, after: int) -> None:
         self.after = after

@@ -51,7 +51,7 @@ class KeyValues:
         return {key: entry for key, entry in changes.items() if entry is not None}
 
     async def read_changes(self, prefix: str, after: int) -> dict[str, Entry | None]:
-        """The values below a prefix that were written behind a revision, None for deleted ones. Raises Overloaded."""
+        """The values below a prefix that were written after a revision, None for deleted ones. Raises Overloaded."""
         found: dict[str, Entry | None] = {}
         subject = f"{self._prefix}{prefix}.>"
         while messages := await self._connection.read_messages(self.stream, subject, after):

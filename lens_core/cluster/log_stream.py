@@ -228,7 +228,7 @@ class LogStream:
         return sequence
 
     async def read_after(self, partition: int, kind: str, after: int, *, size: int = 1024 * 1024) -> list[LogMessage]:
-        """The messages of a partition behind a sequence. Raises Overloaded."""
+        """The messages of a partition after a sequence. Raises Overloaded."""
         return await self.connection.read_messages(self.name_of(kind), self.subject(partition, kind), after, size=size)
 
     async def read_newest(self, partition: int, kind: str) -> LogMessage | None:

@@ -198,7 +198,7 @@ class PartitionOwner:
                 raise
             except Overloaded as error:
                 logger.debug("The owner's output is repeated: %s", error)
-                if isinstance(error, LogFull):  # what is delivered can be deleted only behind a snapshot
+                if isinstance(error, LogFull):  # what is delivered can be deleted only after a snapshot
                     await self._snapshot_quietly()
                 await asyncio.sleep(RETRY_SECONDS)
             else:

@@ -69,7 +69,7 @@ class Node:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the file has a key and nothing behind its colon: no null, and no empty text in quotes."""
+        """Whether the file has a key and nothing after its colon: no null, and no empty text in quotes."""
         return self.value is None and not self.written and not self.quoted and self.place != NO_PLACE
 
     @property

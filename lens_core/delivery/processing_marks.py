@@ -126,7 +126,7 @@ def _digest(text: str) -> bytes:
 def parts_around(places: Sequence[Position], suspect: Suspect | None) -> list[Part]:
     """The records of a batch in parts: what is suspected in small ones, or in one that is put aside, the rest whole.
 
-    `places` are the positions before the first record and behind each one.
+    `places` are the positions before the first record and after each one.
     """
     size = len(places) - 1
     inside = [index for index in range(size) if is_inside(places, Part(index, index + 1), suspect)]

@@ -20,7 +20,7 @@ class AttemptEnd(msgspec.Struct, frozen=True, kw_only=True):
 
     `end` is failed, stalled, ended, restarted (another attempt follows, and nothing says why) or '' for one that may
     still run; `reason` the first cause. `steps_lost`: iterations that the next attempt repeated, or of a failed last
-    one those behind its last checkpoint; None where it is not known.
+    one those after its last checkpoint; None where it is not known.
     """
 
     run_id: str

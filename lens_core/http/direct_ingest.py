@@ -21,7 +21,7 @@ _NOTHING = QueryParams()
 
 
 class DirectIngest:
-    """Middleware: answers a POST to one of these paths by its route, without what comes behind."""
+    """Middleware: answers a POST to one of these paths by its route, without what comes after."""
 
     def __init__(self, app: ASGIApp, routes: Mapping[str, DeclaredRoute]) -> None:
         self._app = app

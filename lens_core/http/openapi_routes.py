@@ -127,7 +127,7 @@ _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/workloads/{uid}/verdict": ("cluster",),
     "/workloads/{uid}/stream": ("metrics", "data_source", "run_id", "attempt", "cursor", "cluster"),
 }
-# Grafana's questions are bodies; what is put behind the address of a data source comes with each of them.
+# Grafana's questions are bodies; what is put after the address of a data source comes with each of them.
 QUESTIONS = dict.fromkeys(
     (
         "/annotations",

@@ -93,7 +93,7 @@ class WorkloadLines:
             for place, is_wanted in enumerate(await self._are_wanted(store, page.workloads, wanted), 1):
                 found += page.workloads[place - 1 : place] if is_wanted else []
                 if len(found) == limit and place < len(page.workloads):
-                    # The store says where to go on behind a page: so it is asked for one that ends here.
+                    # The store says where to go on after a page: so it is asked for one that ends here.
                     short = await store.workloads(search=search, limit=place, cursor=cursor)
                     return WorkloadPage(found, short.next_cursor)
             looked_at += len(page.workloads)

@@ -55,7 +55,7 @@ class WorkloadVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     `loss` is a text where it is not finite.
 
-    `steps_lost`: iterations behind the last checkpoint, of a failed job; None where no checkpoint is known.
+    `steps_lost`: iterations after the last checkpoint, of a failed job; None where no checkpoint is known.
     """
 
     state: State
@@ -174,7 +174,7 @@ def last_logged(line: Overview) -> int:
 
 
 def last_checkpoint(events: Sequence[EventRow], last_iteration: int | None) -> Checkpoint | None:
-    """The newest checkpoint that is not behind what was logged; events newest first."""
+    """The newest checkpoint that is not after what was logged; events newest first."""
     for event in events:
         if event.type in _CHECKPOINTS and (
             event.iteration is None or last_iteration is None or event.iteration <= last_iteration

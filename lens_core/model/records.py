@@ -120,7 +120,7 @@ class LogLine(Record, frozen=True, kw_only=True, tag="log_line"):
     """One line of a training log; stored only where a sink asks for it.
 
     `stream` is stdout, stderr or the name of what is read; `position` is where the line ends in it, for producers
-    that may read a line twice: what is not behind the last position of its stream was there already.
+    that may read a line twice: what is not after the last position of its stream was there already.
     """
 
     text: str

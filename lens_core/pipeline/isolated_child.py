@@ -32,7 +32,7 @@ def receive_job() -> tuple[Job, BinaryIO, int]:
 
 
 def read_frame(file: BinaryIO) -> bytes:
-    """Read a message behind its length. Raises EOFError at the end."""
+    """Read a message after its length. Raises EOFError at the end."""
     head = file.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         raise EOFError

@@ -140,7 +140,7 @@ class Served:
             await component.run()
         elif method == "stop":
             await component.stop()
-            asyncio.get_running_loop().call_later(0.2, self.stopped.set)  # behind its answer
+            asyncio.get_running_loop().call_later(0.2, self.stopped.set)  # after its answer
         elif method != "ping":
             raise LensError(f"nothing is called {method}")
         return b""

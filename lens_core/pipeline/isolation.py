@@ -3,7 +3,7 @@
 The job goes to the child through its standard input (secrets included: nobody else can read a pipe), the answer comes
 back through a pipe that only these two know, so that a library which prints cannot damage it. Standard input stays
 open as long as somebody waits for the answer: when it ends, the child kills its group, so that a daemon that was
-killed leaves nothing behind. Both messages are MessagePack behind a length of 8 bytes, little endian.
+killed leaves nothing behind. Both messages are MessagePack after a length of 8 bytes, little endian.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def decode_settings(settings: bytes | msgspec.Raw, kind: type[msgspec.Struct]) -
 
 
 def framed(message: bytes) -> bytes:
-    """A message behind its length."""
+    """A message after its length."""
     return _LENGTH.pack(len(message)) + message
 
 

@@ -1,6 +1,6 @@
 """Calls in both directions over a pair of pipes, many at a time, between the daemon and an isolated component.
 
-A message is MessagePack behind a length of 8 bytes, as in `isolation.py`. Each side numbers its own calls; an answer
+A message is MessagePack after a length of 8 bytes, as in `isolation.py`. Each side numbers its own calls; an answer
 has the number of its call. Bodies (records, requests) travel as bytes inside of a message and are encoded by whoever
 calls.
 """

@@ -1,4 +1,4 @@
-"""Collectors that follow files which grow: piece by piece, behind what is stored, resumed where they stopped."""
+"""Collectors that follow files which grow: piece by piece, after what is stored, resumed where they stopped."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Following(Collector):
         return records
 
     async def stored(self) -> None:
-        """Go on behind what was read."""
+        """Go on after what was read."""
         if self._next is not None and self._next != self._state:
             self._state = self._next
             await asyncio.to_thread(save_state, self._path, self._state)

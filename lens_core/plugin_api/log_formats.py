@@ -21,7 +21,7 @@ class Field(msgspec.Struct, frozen=True):
 
     `names` is one stored name, or several where one value holds several parts (`a/b/c/d%`). An `X/Y` or `X (Y)` value
     of a single name gives X as the name and Y as `<name>_avg`. `factor` makes the stored unit of the printed one where
-    no unit stands behind the number. Kinds: `number`; `rounded` (a printed 0.000 says nothing); `time` (stored in ms);
+    no unit comes after the number. Kinds: `number`; `rounded` (a printed 0.000 says nothing); `time` (stored in ms);
     `memory` (stored in GB); `compute` (TFLOP/s); `percent` (a fraction becomes a percentage); `text` (not stored).
     """
 
@@ -33,7 +33,7 @@ class Field(msgspec.Struct, frozen=True):
 class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
     """One way in which a framework prints a step.
 
-    `head` is a regular expression that is searched; its groups are stored names. What stands behind it (and, for
+    `head` is a regular expression that is searched; its groups are stored names. What comes after it (and, for
     `pipes`, before it) is read by `layout`:
 
     - `groups`: nothing but the groups of the head;

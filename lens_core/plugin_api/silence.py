@@ -13,7 +13,7 @@ def stall_limit(usual_seconds: float, longest_pause_seconds: float, *, is_pausin
     """The seconds of silence after which a job is stalled.
 
     `usual_seconds` is the usual time from step to step, `longest_pause_seconds` the longest pause so far that was no
-    stall. `is_pausing`: an evaluation or a checkpoint was announced behind the newest step.
+    stall. `is_pausing`: an evaluation or a checkpoint was announced after the newest step.
     """
     limit = max(MIN_STALL_SECONDS, STALL_FACTOR * usual_seconds, EVALUATION_STALL_FACTOR * longest_pause_seconds)
     return max(limit, EVALUATION_STALL_SECONDS) if is_pausing else limit

@@ -63,7 +63,7 @@ class HookSpool(Collector):
         return Partial(records=records, rejected={UNREADABLE: refused})
 
     async def stored(self) -> None:
-        """Move the positions of the files behind what is safe, and remove those that are empty."""
+        """Move the positions of the files after what is safe, and remove those that are empty."""
         await asyncio.to_thread(self._advance)
 
     def _read_records(self) -> tuple[list[Record], int]:

@@ -112,7 +112,7 @@ class CommandTail:
 
 FINGERPRINT_BYTES = 256
 MAX_LINE_BYTES = 1 << 20
-# A last line without an end is taken for whole when nothing has come behind it for so long.
+# A last line without an end is taken for whole when nothing has come after it for so long.
 IDLE_SECONDS = 5.0
 
 
@@ -140,7 +140,7 @@ class Piece(NamedTuple):
 
 
 class FileTail:
-    """One path that is followed. `read` gives lines behind the position; `commit` moves the position there."""
+    """One path that is followed. `read` gives lines after the position; `commit` moves the position there."""
 
     def __init__(self, path: Path, position: Position | None = None) -> None:
         self.path = path
@@ -155,7 +155,7 @@ class FileTail:
         return self._reached or self.position
 
     def read_lines(self, limit_bytes: int, now: float) -> tuple[Position, list[Piece]] | None:
-        """Lines behind the position, at most so many bytes; None when there are none. Raises OSError."""
+        """Lines after the position, at most so many bytes; None when there are none. Raises OSError."""
         self._reached = None
         for source in self._open_files():
             with source:

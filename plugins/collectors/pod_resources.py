@@ -36,7 +36,7 @@ KINDS = {
     "*hca*": "device",
     "*/ib*": "device",
 }
-# A shared device has the number of the share behind its id.
+# A shared device has the number of the share after its id.
 _SHARE = re.compile(r"::\d+$")
 
 

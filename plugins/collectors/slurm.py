@@ -14,7 +14,7 @@ from lens_core import Collector, Context, Device, LensError, Pod, Record, Worklo
 
 # A job has nodes while it is in one of these.
 _HAS_NODES = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"})
-# A name may hold blanks; what stands behind it is always the user.
+# A name may hold blanks; what comes after it is always the user.
 _NAME = re.compile(r" JobName=(.*?) UserId=")
 _WORD = re.compile(r"(?:^| )(\w[\w:/]*)=(\S*)")
 _PLACE = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+\S* GRES=(\S*)")

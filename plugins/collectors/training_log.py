@@ -80,7 +80,7 @@ class TrainingLog(Collector):
         return records
 
     async def stored(self) -> None:
-        """The lines are safe: move the positions behind them."""
+        """The lines are safe: move the positions after them."""
         if self._command is not None:
             self._command.commit()
         if self._tails:

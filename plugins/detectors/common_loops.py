@@ -114,7 +114,7 @@ class CommonLoops(Detector):
             confidence=0.3,
             example="[  0]     10 || B: 5.123 | C: 10.123 | T: 22.4 || ETA: 1 day, 2:03:04 || timer: 0.512",
         ),
-        # A page of YAML: keys in the order of the alphabet, so that the step stands behind its numbers.
+        # A page of YAML: keys in the order of the alphabet, so that the step comes after its numbers.
         *(
             LogFormat(
                 name=f"rllib_{key}",
@@ -352,7 +352,7 @@ class CommonLoops(Detector):
             name="chainer",
             words=("iteration", "main", "loss"),
             header=r"^(?:epoch\s{1,40})?iteration\s{1,40}(?:lr\s{1,40})?main/[\w/ ]{1,2000}",
-            # A column that has no value in this row leaves a gap, behind which columns cannot be told apart.
+            # A column that has no value in this row leaves a gap, after which columns cannot be told apart.
             row=r"^\s{0,40}(?P<cells>\d{1,9}\s{2,40}\d[\d.e-]{0,16}(?:\s{1,16}[-+\d.e]{1,24}){1,12})(?:\s{17}|\s{0,16}$)",
             loose=True,
             loss=("main/loss",),

@@ -10,7 +10,7 @@ from lens_core import Detector, EventPattern, Field, LogFormat, hookimpl
 _COUNTED = {"step_in_epoch": Field("iteration"), "steps_per_epoch": Field("target_iteration")}
 # A path has a slash or an ending.
 _PATH = r"['\"]?(?P<path>[\w~=@-]{0,60}[/.][^\s'\",)]{1,400})"
-# The beginning of a sentence: behind a logger's prefix.
+# The beginning of a sentence: after a logger's prefix.
 _BEGIN = r"(?:^|[\]):>|*=-] ?| {2})"
 _END = r"[.!: ]{0,8}$"
 _BAR_LOSS = ("loss", "loss (batch)", "avr_loss", "step_loss", "train_loss")

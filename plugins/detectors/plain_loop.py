@@ -23,7 +23,7 @@ _COLUMN = r"[A-Za-z_][\w./@-]{0,60}"
 _PHRASES = rf"^\s{{0,40}}{_COLUMN}(?: [\w./@-]{{1,40}})?(?: [\w./@-]{{1,40}})? {{2}}[\w./@ -]{{2,2000}}$"
 _CSV = r"(?P<cells>[-+\d.eEnaif,:]{3,2000})"
 _TABBED = r"(?P<cells>[-+\d.eEnaif:]{1,60}(?:\t(?:[-+\d.eEnaif:]{1,60}|No log)){1,100})"
-# A time may have its unit behind it: scikit-learn's `2.31s`.
+# A time may have its unit after it: scikit-learn's `2.31s`.
 _NUMBERS = r"(?P<cells>[-+\d.eEnaif][-+\d.eEnaif:smh\s]{2,2000})"
 
 

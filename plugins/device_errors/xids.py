@@ -68,7 +68,7 @@ XID_NAMES = {
 LEFT_BEHIND = frozenset({43, 45})
 # Reports of what was corrected: they end no job.
 _HARMLESS = LEFT_BEHIND | {63, 92, 93, 121, 125, 156}
-# Those that a program can bring about by itself; as a cause they come behind a fault of the hardware.
+# Those that a program can bring about by itself; as a cause they come after a fault of the hardware.
 _OF_PROGRAMS = frozenset({8, 13, 31, 32, 39, 44, 66, 67, 68, 69, 80, 109, 137, 154})
 
 

@@ -94,7 +94,7 @@ class Jsonl(Sink):
         return Delivered()
 
     async def position(self, spool_id: str) -> Position | None:
-        """Return the position in a spool; it is written behind every batch, beside the data."""
+        """Return the position in a spool; it is written after every batch, beside the data."""
         return self._mark.spools.get(spool_id)
 
     def _open_file(self) -> None:
@@ -102,7 +102,7 @@ class Jsonl(Sink):
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab")
         self._mark = self._read_mark()
-        # Bytes behind the mark belong to a batch that was not acknowledged: it comes again.
+        # Bytes after the mark belong to a batch that was not acknowledged: it comes again.
         if self._mark.size is not None and self._mark.size <= path.stat().st_size:
             self._file.truncate(self._mark.size)
             self._file.seek(0, os.SEEK_END)

@@ -133,7 +133,7 @@ class BatchDelivery:
         return answer
 
     def _positions(self) -> list[Position]:
-        """The positions before the first record and behind each one."""
+        """The positions before the first record and after each one."""
         ordinals = self._unpacked.ordinals
         ends = range(len(self._unpacked.records)) if ordinals is None else ordinals
         return [self._unpacked.position(0), *(self._unpacked.position(ordinal + 1) for ordinal in ends)]

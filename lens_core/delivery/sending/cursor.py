@@ -172,7 +172,7 @@ class Prefetcher:
         self._ahead: asyncio.Task[Unpacked | None] | None = None
 
     def has_full_batch(self, limits: BatchLimits) -> bool:
-        """Whether a full batch waits behind all that was taken."""
+        """Whether a full batch waits after all that was taken."""
         return is_full(*self._spool.sink_state(self._sink).untouched(), limits)
 
     async def next_batch(self, limits: BatchLimits) -> Unpacked | None:
@@ -184,7 +184,7 @@ class Prefetcher:
                 return unpacked
 
     def prefetch_batch(self, limits: BatchLimits) -> None:
-        """Begin with what comes behind all that was taken, if it is a full batch and not too large."""
+        """Begin with what comes after all that was taken, if it is a full batch and not too large."""
         if self._ahead is None and self.has_full_batch(limits) and self._bytes_of_next(limits) <= MAX_BYTES_AHEAD:
             self._ahead = asyncio.create_task(self._read_ahead(limits))
 

@@ -284,7 +284,7 @@ class Sender:
         await self._committer.finish_commit()
 
     async def _return_batches(self) -> bool:
-        """Begin again behind what is accounted for; False when stopped before the spool could say where that is."""
+        """Begin again after what is accounted for; False when stopped before the spool could say where that is."""
         while True:
             try:
                 await self._spool.return_batches(self.slot.name)

@@ -224,7 +224,7 @@ class RecentBatches:
                 self._drop_oldest()
 
     def chunk(self, sink: str, start: Position, limits: BatchLimits) -> Chunk | None:
-        """Return the next records of a sink behind `start`, as `read_chunk`; None when the file has to be read."""
+        """Return the next records of a sink after `start`, as `read_chunk`; None when the file has to be read."""
         with self._lock:
             if start < self._since:
                 return None

@@ -220,7 +220,7 @@ class Epoch(NamedTuple):
 
 
 def begin_epoch(connection: sqlite3.Connection, spool_id: str) -> list[Epoch]:
-    """Begin a new epoch behind all batches; returns those that still have batches, in order, the new one last.
+    """Begin a new epoch after all batches; returns those that still have batches, in order, the new one last.
 
     Batches of a Lens that knew no epochs are known by the spool's own id.
     """
@@ -282,7 +282,7 @@ def _segment(connection: sqlite3.Connection, batch: int, first: int, last: int) 
 
 
 def records_after(connection: sqlite3.Connection, batch: int) -> tuple[int, list[Record]] | None:
-    """The number of the next batch behind `batch` and those of its records that can be read; None at the end."""
+    """The number of the next batch after `batch` and those of its records that can be read; None at the end."""
     found = connection.execute(
         "SELECT id, body, checksum FROM batches WHERE id > ? ORDER BY id LIMIT 1", (batch,)
     ).fetchone()
@@ -308,7 +308,7 @@ def cursor_of(connection: sqlite3.Connection, sink: str) -> Position:
 
 
 def oldest_after(connection: sqlite3.Connection, sink: str, position: Position) -> float | None:
-    """Return the time when the oldest batch that is not behind `position` was written."""
+    """Return the time when the oldest batch that is not after `position` was written."""
     found = connection.execute(
         # The first condition leads to the place: SQLite would look at every batch before it for the second.
         "SELECT created_at FROM batches WHERE id >= ?2 AND only_sink IN ('', ?1)"
@@ -319,7 +319,7 @@ def oldest_after(connection: sqlite3.Connection, sink: str, position: Position) 
 
 
 def pending_of(connection: sqlite3.Connection, sink: str, position: Position) -> Pending:
-    """Return the backlog that is not behind `position`; looks at every batch, so only at start and after a repair."""
+    """Return the backlog that is not after `position`; looks at every batch, so only at start and after a repair."""
     records, size = connection.execute(
         "SELECT coalesce(sum(records - CASE WHEN id = ?2 THEN min(?3, records) ELSE 0 END), 0),"
         " coalesce(sum(CASE WHEN id = ?2 AND records <= ?3 THEN 0 ELSE bytes END), 0)"

@@ -1,6 +1,6 @@
 """State that the spool keeps in memory: each sink's cursor and backlog, and bytes that submissions have reserved.
 
-State of one sink that the spool keeps in memory: its cursor and the backlog behind it.
+State of one sink that the spool keeps in memory: its cursor and the backlog after it.
 
 The writer thread changes a state after each commit, the reader thread when it hands records out, so every change
 is made under the lock.
@@ -90,7 +90,7 @@ class SinkState:
 
     @property
     def head(self) -> Position:
-        """The position behind which the sender reads next."""
+        """The position after which the sender reads next."""
         with self._lock:
             return self._head()
 
@@ -120,7 +120,7 @@ class SinkState:
             self._counts["dropped", "spool_damaged"] = self.damaged_at_start
 
     def reload(self, untouched: Pending, dead_letters: int) -> None:
-        """Take over what a repair has left behind the head; what is missing of it is counted as damaged.
+        """Take over what a repair has left after the head; what is missing of it is counted as damaged.
 
         What the sender has in its hands is still accounted for by the sender, whether the file has it or not; what
         was read before the repair is not handed out any more.
@@ -131,7 +131,7 @@ class SinkState:
             self.dead_letters = dead_letters
 
     def restore_pending(self, untouched: Pending) -> None:
-        """The sender has given up what it had and did not account for; the file has this behind the cursor.
+        """The sender has given up what it had and did not account for; the file has this after the cursor.
 
         It is handed out again, but for what a repair or a full spool has taken from the file meanwhile.
         """

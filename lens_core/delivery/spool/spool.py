@@ -243,7 +243,7 @@ class Spool(SinkLog, IntakeLog):
             raise Overloaded(refusal.reason, retry_after_seconds=2.0)
 
     async def read_chunk(self, sink: str, limits: BatchLimits) -> Chunk | None:
-        """Return the next chunk of a sink, behind all that it has already, within the limits; None when there is none.
+        """Return the next chunk of a sink, after all that it has already, within the limits; None when there is none.
 
         Whole batches, at least one of them, unless a single batch has more than `max_records`. The records are the
         caller's until `advance` records their outcome.

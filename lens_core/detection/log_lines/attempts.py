@@ -12,7 +12,7 @@ from .stream_memory import Attempt, Job, Stream
 MAX_ATTEMPTS = 64
 # Clocks of nodes differ by so much.
 SKEW_SECONDS = 1.0
-# The ranks of an attempt begin within such a time, also behind the first one's failure; a new process takes longer.
+# The ranks of an attempt begin within such a time, also after the first one's failure; a new process takes longer.
 _RESTART_SECONDS = 5.0
 
 

@@ -56,7 +56,7 @@ def read_checkpoint(text: str) -> LogEvent | None:
 
 
 def _read_behind(words: Sequence[str], *, is_named_before: bool) -> dict[str, Any] | None:
-    """The path and the step behind the verb; None where something else is saved.
+    """The path and the step after the verb; None where something else is saved.
 
     A sentence that names what was saved before its verb has to end in a path.
     """

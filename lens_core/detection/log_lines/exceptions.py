@@ -1,6 +1,6 @@
 """Reads the exception that ended a Python program: the last line of its traceback.
 
-`Traceback (most recent call last):` begins a traceback, whose last line names the exception at its beginning or behind
+`Traceback (most recent call last):` begins a traceback, whose last line names the exception at its beginning or after
 a logger's prefix. An exception of a thread, of an object that is cleaned up or of an asyncio task ends no program.
 """
 
@@ -62,7 +62,7 @@ def read_exception(text: str, state: TracebackState) -> LogEvent | None:
 
 
 def _behind_same_prefix(text: str, prefix: str) -> re.Match[str] | None:
-    """The exception behind what stands before each line of its traceback, such as the time at which it was printed."""
+    """The exception after what stands before each line of its traceback, such as the time at which it was printed."""
     match = _ANYWHERE.search(text) if prefix else None
     return match if match is not None and _shape(text[: match.start()]) == prefix else None
 

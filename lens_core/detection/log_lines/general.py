@@ -95,9 +95,9 @@ _STEPS_OF_CELLS = re.compile(r"(?i)timesteps|totalenvinteracts|env_steps")
 _STEP_CELLS = frozenset(["step", "global_step", "steps", "Step"])
 _CELLS = re.compile(r"\s*\|(?:[^|]{1,120}\|){2,6}\s*")
 _DOCUMENT = re.compile(r"(?i)\.(?:txt|json|csv|log|ya?ml|md|html|png)$")
-# A line of two numbers: the iteration, a tab and the loss (WaveGlow); srun's task has a blank behind it.
+# A line of two numbers: the iteration, a tab and the loss (WaveGlow); srun's task has a blank after it.
 _TWO_NUMBERS = re.compile(r"[\s:-]{0,24}(\d{1,9}):\t\s{0,4}([-+]?\d{1,9}\.\d{3,12}(?:[eE][-+]?\d{1,3})?|nan)\s*")
-# The same behind the counter's name: `iter 100: 2.345678`, as a loop in Lua or C prints it.
+# The same after the counter's name: `iter 100: 2.345678`, as a loop in Lua or C prints it.
 _NAMED_AND_NUMBER = re.compile(r"\s{0,8}(?:iter|iteration) {1,4}(\d{1,9}): {1,4}(\d{1,9}\.\d{4,12}|nan)\s*")
 TEXT_OF_TWO_NUMBERS = ":\t"
 

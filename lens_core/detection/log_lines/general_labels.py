@@ -33,7 +33,7 @@ _BATCH = frozenset(
     "batch batches minibatch batch_idx batch_index epochiter epoch_iter epoch_step iter_in_epoch".split()
 )
 _EPOCH = frozenset(["epoch", "epochs", "ep", "ep."])
-# These count only where their total stands behind them: `i = 10 / 17800`.
+# These count only where their total comes after them: `i = 10 / 17800`.
 SHORT_COUNTERS = frozenset(["i", "it", "idx", "n", "data"])
 _EPISODES = frozenset(["episode", "episodes", "episode num", "i_episode", "episode number"])
 COUNTERS = _GLOBAL | _STEP | _BATCH | _EPOCH
@@ -79,7 +79,7 @@ _SEPARATOR = re.compile(r"[,;|(){}\[\]\t<>]|\.\s(?=\S)|\s:\s|\s-+\s|\s{2,}|\*{2,
 LABEL = re.compile(r"[A-Za-z_][\w ./%@-]{0,80}")
 # A label is a name; what has one of these is a sentence.
 _PROSE = re.compile(r"(?i)\b(?:of|with|for|by|and|a|the|was|due|to|than|0x[\da-f]{1,32})\b")
-# `train loss at step 100: 5.12`: the counter stands within the label of the number behind it.
+# `train loss at step 100: 5.12`: the counter stands within the label of the number after it.
 _WITHIN = re.compile(r"(?i)(.{0,60}\S) (?:at|after) (?:global )?(step|iteration|iter|update|epoch)$")
 # `eval in step: 1000, loss: 3.01`: an evaluation names the step of the training.
 _EVALUATED_AT = re.compile(r"(?:eval|val|valid|test)\w{0,8} (?:in|at|after|for) (?=[a-z])")
@@ -175,7 +175,7 @@ def _find_label(between: str) -> tuple[str, str]:
     text = between.rstrip(" \t:='\"")
     if text[-1:] in ("[", "("):
         inner = text[:-1].rstrip()
-        # A list's first number is named as the list is; a counter may stand in brackets behind its name.
+        # A list's first number is named as the list is; a counter may stand in brackets after its name.
         if inner[-1:] in ("=", ":") or counter_of(_SEPARATOR.split(inner)[-1].strip(" -.")):
             text = inner.rstrip(" \t:='\".")
     elif text[-1:] == "|" and (measured := _MEASURE_AND_BAR.search(between)) is not None:
@@ -226,7 +226,7 @@ def counts_episodes(label: str) -> bool:
 
 
 def is_short_counter(label: str) -> bool:
-    """Whether a label counts steps where their total stands behind it: `Finished training it 1024/306969`."""
+    """Whether a label counts steps where their total comes after it: `Finished training it 1024/306969`."""
     return len(label) <= _KEPT_CHARACTERS and _normal(label) in SHORT_COUNTERS
 
 
@@ -242,7 +242,7 @@ def find_position(counters: Mapping[str, tuple[int, int | None]]) -> tuple[int |
     whole = counters.get("global")
     step = counters.get("step")
     batch = counters.get("batch")
-    names_step_first = next(iter(counters), "") == "step"  # a step within an epoch stands behind it
+    names_step_first = next(iter(counters), "") == "step"  # a step within an epoch comes after it
     if whole is None and step is not None and (batch is not None or epoch is None or names_step_first):
         whole, step = step, None
         if batch is not None and batch[1] is None and epoch is None:

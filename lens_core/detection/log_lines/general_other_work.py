@@ -32,7 +32,7 @@ _BARE_NAMES = re.compile(
 _BARE_PAIRS = re.compile(
     r"\s*(?:[A-Za-z_][\w/.%]{0,60} {1,4}[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf)(?:%|m?s)?(?:\s+|$)){2,20}", re.I
 )
-# A verb of model preparation right behind a counter and its total is the stage's name; `Quantize loss` is a loss.
+# A verb of model preparation right after a counter and its total is the stage's name; `Quantize loss` is a loss.
 _STAGE = re.compile(
     r"(?i)(?<!\d)\d{1,9} {0,2}(?:/|of) {0,2}\d{1,9} {0,2}[\])]?[:.,>\s-]{1,6}(?:now )?"
     r"(?P<verb>(?!optimi|(?!re)[a-z]{0,12}size\b)[a-z]{2,16}i[sz](?:e[sd]?|ing|ation)|calibrat\w{1,4}|compil\w{1,6}|convert\w{0,4}|export\w{0,4}"
@@ -41,7 +41,7 @@ _STAGE = re.compile(
     r"|fus(?:e[sd]?|ing)|pars(?:e[sd]?|ing)|clean\w{0,4}|check\w{0,4}|verif\w{1,8}|fetch\w{0,4}|encod(?:e[sd]?|ing))"
     r"\b(?![ _-]?loss)"
 )
-# A stage of a pipeline names its work behind the counter: `Step 3/5: Running tests (loss=0)`.
+# A stage of a pipeline names its work after the counter: `Step 3/5: Running tests (loss=0)`.
 _NAMED_STAGE = re.compile(
     r"(?i)^\W{0,8}(?:step|stage) {0,2}\[?\d{1,12} {0,2}(?:/|of) {0,2}\d{1,12}\]? {0,2}[:.-]{1,2} {1,4}"
     r"(?P<work>(?!\w{0,12}(?:train|tun|optimi|learn|epoch|loss|updat))[a-z]{3,20}(?: [a-z]{2,20}){0,5}) {1,2}\("

@@ -57,7 +57,7 @@ def find_nameless(printed: str) -> Iterator[Labelled]:
 
 
 def find_batch(printed: str) -> Labelled | None:
-    """The batch of an epoch whose name stands behind it: `| epoch   3 |   200/ 2983 batches |`."""
+    """The batch of an epoch whose name comes after it: `| epoch   3 |   200/ 2983 batches |`."""
     named = _NAMED_BEHIND.search(printed) if "/" in printed else None
     return ("batch", named.group(1), named.group(2)) if named is not None else None
 

@@ -1,4 +1,4 @@
-"""Splitting the part behind a format's head into keys and values; one function per layout."""
+"""Splitting the part after a format's head into keys and values; one function per layout."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def loose(before: str, rest: str) -> list[Pair]:
 
 
 def tabs(before: str, rest: str) -> Iterator[Pair]:
-    """`key: value<tab>key: value`; a key may hold single blanks, and a value something behind its number."""
+    """`key: value<tab>key: value`; a key may hold single blanks, and a value something after its number."""
     for segment in _TABS.split(rest):
         key, colon, value = segment.partition(": ")
         if colon and value.strip():

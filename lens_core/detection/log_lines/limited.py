@@ -97,7 +97,7 @@ class LimitedPattern:
         self._pattern = regex.compile(pattern)
 
     def search(self, text: str, start: int = 0) -> re.Match[str] | None:
-        """The first match at or behind `start`; None also when the time was up or the detector is paused."""
+        """The first match at or after `start`; None also when the time was up or the detector is paused."""
         overruns, line = self._overruns, self._overruns.line_time
         if overruns.paused or line.left <= 0.0:
             return None

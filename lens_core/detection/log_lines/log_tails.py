@@ -251,7 +251,7 @@ class LogTails:
     def tails_of(self, is_wanted: Callable[[Origin], bool], limit: int) -> tuple[list[LogTail], int]:
         """The newest tails of the wanted origins, at most so many, and how many there are.
 
-        Secrets are looked for behind the lock: that takes milliseconds for each stream.
+        Secrets are looked for outside the lock: that takes milliseconds for each stream.
         """
         with self._lock:
             mine = [(key, stream) for key, stream in reversed(self._streams.items()) if is_wanted(stream.origin)]

@@ -26,7 +26,7 @@ _COMPUTE = {"g": 1e-3, "t": 1.0, "p": 1e3}
 
 
 def scan(text: str) -> tuple[float, str, int] | None:
-    """The number at the beginning of a text, the unit behind it and where it ends; None where there is none."""
+    """The number at the beginning of a text, the unit after it and where it ends; None where there is none."""
     match = _NUMBER.match(text, 0, _LONGEST)
     if match is None:
         return None
@@ -37,7 +37,7 @@ def scan(text: str) -> tuple[float, str, int] | None:
 
 
 def parse_number(text: str) -> float | None:
-    """A text that is a number, perhaps quoted, with thousands separators or a K, M, G, B behind it; else None."""
+    """A text that is a number, perhaps quoted, with thousands separators or a K, M, G, B after it; else None."""
     try:
         return float(text)
     except ValueError:
@@ -165,7 +165,7 @@ _QUICK = {"percent": _read_share, "memory": _read_memory, "rounded": _read_round
 
 
 def _read_average(values: dict[str, float], field: Field, name: str, rest: str) -> None:
-    """Read what follows a value: `/Y` and `(Y)` are its running average, `(37.5%)` behind memory is the share used."""
+    """Read what follows a value: `/Y` and `(Y)` are its running average, `(37.5%)` after memory is the share used."""
     if field.kind == "memory":
         share = _IN_BRACKETS.search(rest, 0, _LONGEST)
         if share is not None and share.group(2):

@@ -105,14 +105,14 @@ class _Analysis:
         return Cost(total, max(1.0, ways / _period(letters)) if letters else ways)
 
     def _follows(self, parts: Parsed, follow: int, flags: int) -> list[int]:
-        """The characters that may come at each part, and behind the last."""
+        """The characters that may come at each part, and after the last."""
         follows = [follow]
         for part in reversed(parts):
             follows.append(first_of([part], follows[-1], flags))
         return follows[::-1]
 
     def _fails(self, parts: Parsed, can_fail: bool) -> list[bool]:
-        """Whether what begins at each part, and behind the last, can refuse a text."""
+        """Whether what begins at each part, and after the last, can refuse a text."""
         fails = [can_fail]
         for part in reversed(parts):
             fails.append(fails[-1] or _can_fail(part))

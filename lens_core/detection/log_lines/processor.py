@@ -87,7 +87,7 @@ class DetectorProcessor:
         self._memory.schedule_all()
 
     def process(self, records: Sequence[Record]) -> Processed:
-        """All records, with what they gave behind them."""
+        """All records, with what they gave after them."""
         now = self._clock()
         self._memory.begin()
         self.tails.begin()
@@ -208,7 +208,7 @@ class DetectorProcessor:
         return out, reported, dropped
 
     def _is_behind(self, line: LogLine, place: StreamContext, moved: dict[str, StreamContext]) -> bool:
-        """Whether a line of a file stands behind all that was taken of it; moves the position there."""
+        """Whether a line of a file comes after all that was taken of it; moves the position there."""
         assert line.position is not None
         if line.position <= place.positions.get(line.stream, -1):
             return False

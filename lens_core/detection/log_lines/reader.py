@@ -287,7 +287,7 @@ class StreamReader:
     def _process_general(self, moment: _Moment, reading: Reading, now: float) -> bool:
         """Whether a reading of the general reader is a step of its own; its neighbours get what is theirs.
 
-        It stands behind the formats of detectors: a stream that has rows of theirs needs none of its own.
+        It comes after the formats of detectors: a stream that has rows of theirs needs none of its own.
         """
         stream = moment.stream
         if reading.joins == "announces":

@@ -74,7 +74,7 @@ def read_resuming(text: str) -> LogEvent | None:
 
 
 class _Sentence:
-    """The words behind a verb, as far as they were read."""
+    """The words after a verb, as far as they were read."""
 
     def __init__(self, verb: str) -> None:
         self._verb = verb
@@ -110,7 +110,7 @@ class _Sentence:
         return True
 
     def _takes_path(self, word: str) -> bool:
-        """Whether a word is where the checkpoint is: a path, or any name behind `resuming training from`."""
+        """Whether a word is where the checkpoint is: a path, or any name after `resuming training from`."""
         if PATH.fullmatch(word) is not None:
             return True
         return self._verb in _RESUMING and self._has_training and self._last == "from" and not word[:1].isdigit()

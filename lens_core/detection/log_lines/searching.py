@@ -2,7 +2,7 @@
 
 A repetition without a bound (`*`, `+`, `{2,}`) repeats at most REACH times. A pattern that begins with a known text is
 tried only where that text stands, and at PLACES such places at most (more for a text of one or two characters): the
-`re` module looks for a literal beginning at the speed of `str.find`, but not behind an assertion such as a word
+`re` module looks for a literal beginning at the speed of `str.find`, but not after an assertion such as a word
 boundary. A pattern for which `pattern_cost.py` proves that it then compares at most MAX_WORK characters of a line runs
 on `re`; every other one runs on the slower module `regex`, which can stop after a time (`limited.py`).
 """
@@ -86,7 +86,7 @@ def bound_repetitions(pattern: str) -> str:
             parts.append(f"{{{least},{max(least, REACH)}}}")
         else:
             parts.append(text)
-        # A `?` or `+` behind a repetition makes it lazy or possessive.
+        # A `?` or `+` after a repetition makes it lazy or possessive.
         is_repeated = not is_repeated and (text in ("*", "+", "?") or text[-1:] == "}" or token.group(1) is not None)
     return "".join(parts)
 

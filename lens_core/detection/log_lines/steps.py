@@ -67,7 +67,7 @@ def is_beside_epoch(reading: Reading, stream: Stream) -> bool:
 
 
 def _is_shorter(step: int, length: int, stream: Stream) -> bool:
-    """Whether a bar behind a full and longer one is of other work: an evaluation, which names itself nowhere.
+    """Whether a bar after a full and longer one is of other work: an evaluation, which names itself nowhere.
 
     One that begins anew with no longer bar between is the training's: its second stage has less data.
     """

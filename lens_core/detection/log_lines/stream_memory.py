@@ -30,7 +30,7 @@ class Job(msgspec.Struct, kw_only=True):
     Times of lines are the lines' own; `seen_at` (of any line that says something) and `stepped_at` (of a step) are the
     receiver's clock. `usual_seconds` is the usual time from step
     to step. `events` maps what was reported to when; `saving` is the checkpoint that is being written.
-    `is_evaluating`: an evaluation was announced behind the newest step; `evaluation_seconds` is the longest pause so
+    `is_evaluating`: an evaluation was announced after the newest step; `evaluation_seconds` is the longest pause so
     far in which one ran, by the receiver's clock. `has_epoch_zero`: its epochs count from 0, whatever their format is
     used to.
     """

@@ -55,7 +55,7 @@ def strip_colours(text: str) -> str:
 
 
 def split_container_prefix(text: str) -> tuple[str, float | None, bool]:
-    """The text behind a container runtime's prefix, the prefix's time and whether the line goes on in the next one.
+    """The text after a container runtime's prefix, the prefix's time and whether the line goes on in the next one.
 
     Format: CRI, `2026-05-18T16:04:46.339001234Z stderr F message`; `P` marks a part of a line.
     """

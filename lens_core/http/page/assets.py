@@ -129,7 +129,7 @@ def assets() -> Assets:
 def _links_to(contents: Mapping[str, bytes]) -> str:
     """The page's head names every style and module. Its own style comes last, which may change that of the charts.
 
-    The modules that every view needs come before those of single views, which the browser fetches behind all else.
+    The modules that every view needs come before those of single views, which the browser fetches after all else.
     """
     styles = sorted((name for name in contents if _suffix(name) == ".css"), key=lambda name: name == "style.css")
     needed = _imported_by("app.js", contents, r'\bfrom "\./([^"]+)"')

@@ -16,7 +16,7 @@ from .series import Life
 
 @dataclass
 class Account:
-    """The books of one attempt and of the gap behind it, in microseconds.
+    """The books of one attempt and of the gap after it, in microseconds.
 
     `spans` say where what was booked at the ends of the attempt lies; `lost` is what was lost of each interval.
     """

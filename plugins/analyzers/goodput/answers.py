@@ -37,7 +37,7 @@ def as_answer(ledger: Ledger) -> dict[str, Any]:
 def as_whole_answer(books: Books, since: float | None = None, best_of_siblings: float | None = None) -> dict[str, Any]:
     """The same with what a page draws: the sentence, the attempts, and the buckets over the life of the run.
 
-    With `since` (seconds since the epoch) only of the time behind it. `best_of_siblings` are the seconds per step of
+    With `since` (seconds since the epoch) only of the time after it. `best_of_siblings` are the seconds per step of
     the fastest of the jobs like this one.
     """
     ledger = close(books) if since is None else _close_since(books, since)
@@ -87,7 +87,7 @@ def _effective(ledger: Ledger, best_of_siblings: float | None) -> float | None:
 
 
 def goodput_since(books: Books, since: float) -> float | None:
-    """The goodput of the time behind a moment (seconds since the epoch); None where the run has none."""
+    """The goodput of the time after a moment (seconds since the epoch); None where the run has none."""
     return _close_since(books, since).goodput
 
 
@@ -136,7 +136,7 @@ def _advice(books: Books, ledger: Ledger) -> dict[str, Any]:
 
 
 def _close_since(books: Books, since: float) -> Ledger:
-    """The ledger of the time behind a moment."""
+    """The ledger of the time after a moment."""
     ledger = close(books)
     end = max((account.life.end + round(sum(account.gap.values())) for account in books.accounts), default=0)
     begin = min(end, max(0, round(since * MICRO) - books.origin))

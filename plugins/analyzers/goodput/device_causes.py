@@ -26,8 +26,8 @@ def find_cause(
 ) -> SeenError | None:
     """The error that ended an attempt: the first fault of hardware, else the first of the others that can end a job.
 
-    It was seen behind the newest row, because training that goes on was not ended by it, and no later than shortly
-    behind the end (where nobody told it: than the start of the `following` attempt).
+    It was seen after the newest row, because training that goes on was not ended by it, and no later than shortly
+    after the end (where nobody told it: than the start of the `following` attempt).
     """
     until = end if end is not None else following
     if until is None:
@@ -35,6 +35,6 @@ def find_cause(
     begin = newest_row - _BEFORE_SECONDS if newest_row is not None else until - _WITHOUT_ROW_SECONDS
     latest = until + _BEHIND_SECONDS
     if following is not None and end is not None:
-        latest = min(latest, max(end, following))  # what comes behind the next start is of the next attempt
+        latest = min(latest, max(end, following))  # what comes after the next start is of the next attempt
     near = [seen for seen in errors if seen.error.can_stop and begin <= seen.time <= latest]
     return min(near, key=lambda seen: (not seen.error.of_hardware, seen.time), default=None)

@@ -137,7 +137,7 @@ class Draft:
             self.stalls.append(event.time)
 
     def _read_end(self, event: Said) -> None:
-        """A failure's details may come in the lines behind it."""
+        """A failure's details may come in the lines after it."""
         if self.end is None:
             self.end = event.time
         if event.type == "training_ended" and not self.cause:

@@ -79,7 +79,7 @@ class FleetBooks:
         return connection
 
     def close(self) -> None:
-        """Close the file, behind the call that has its turn."""
+        """Close the file, after the call that has its turn."""
         with self._turn:
             self._connection.close()
 

@@ -24,7 +24,7 @@ def spans_of_pods(pods: Sequence[PodLife], now: float) -> list[Span]:
 def begin_with_pods(
     drafts: Sequence[Draft], begins: Sequence[float], ends_before: Sequence[float], spans: Sequence[Span]
 ) -> list[float]:
-    """Let an attempt start when its first pod began to hold GPUs, if that was behind the attempt before; the starts.
+    """Let an attempt start when its first pod began to hold GPUs, if that was after the attempt before; the starts.
 
     `begins` are the times of the first rows, `ends_before` the ends of what ran before each attempt.
     """

@@ -109,13 +109,13 @@ def _finish(account: Account, origin: int, *, is_open: bool) -> None:
 
 
 def _is_marked(life: Life, origin: int) -> bool:
-    """Whether an evaluation is marked behind the last row."""
+    """Whether an evaluation is marked after the last row."""
     marks = (clamp(span, life, origin)[0] for span in life.facts.evaluations if span.marker)
     return any(mark >= life.times[-1] for mark in marks)
 
 
 def _leave(account: Account, following: Life, facts: Facts, origin: int) -> None:
-    """The gap up to the next attempt: down while GPUs were held, else queued; none behind a clean end."""
+    """The gap up to the next attempt: down while GPUs were held, else queued; none after a clean end."""
     gap = float(following.start - account.life.end)
     if gap <= 0 or account.life.facts.ended_cleanly:
         return

@@ -49,7 +49,7 @@ class _Silence:
 
 @dataclass
 class _Loads:
-    """Checkpoints that were loaded behind rows, and when the process that loaded them would have begun.
+    """Checkpoints that were loaded after rows, and when the process that loaded them would have begun.
 
     Training may go on as if nothing was (a test with a checkpoint): the next row says whether there is a new process.
     """
@@ -110,7 +110,7 @@ class LogFacts:
         return newest
 
     def _open(self, time: float) -> Draft:
-        """Begin an attempt with the first line of its process: that behind a silence, at the latest with this one."""
+        """Begin an attempt with the first line of its process: that after a silence, at the latest with this one."""
         loads, self._loads = self._loads, None
         self._drafts.append(Draft(start=self._begun_before(time) if loads is None else loads.start))
         self._silence = _Silence(time, time)
@@ -167,7 +167,7 @@ class LogFacts:
         said = Said(kind, time, event.iteration, event.details, event.origin.node, event.origin.rank)
         if kind in ENDS or kind == "training_ended":
             draft = self._draft_that_ends(draft, time)
-        # A checkpoint that is loaded behind rows was loaded by a process that nobody announced.
+        # A checkpoint that is loaded after rows was loaded by a process that nobody announced.
         if kind == "checkpoint_loaded" and draft.end is not None:
             draft = self._open(time)
         elif kind == "checkpoint_loaded" and draft.rows:
@@ -177,8 +177,8 @@ class LogFacts:
         draft.read_event(said)
 
     def _draft_that_ends(self, draft: Draft, time: float) -> Draft:
-        """The attempt that an end is of: one more, where a process spoke for a while behind the end before and logged
-        no step; what is printed at once behind a silence is said of the end before (a watchdog, other ranks)."""
+        """The attempt that an end is of: one more, where a process spoke for a while after the end before and logged
+        no step; what is printed at once after a silence is said of the end before (a watchdog, other ranks)."""
         begun = self._silence.behind_first
         if draft.end is not None and begun is not None and time - begun >= _SILENCE_SECONDS:
             draft = self._open(time)
@@ -188,7 +188,7 @@ class LogFacts:
 
 
 def _patience(draft: Draft) -> float:
-    """The seconds behind an end after which a step is of another process: those after which silence is a stall."""
+    """The seconds after an end after which a step is of another process: those after which silence is a stall."""
     lasted = draft.rows[-1].time - draft.rows[0].time if draft.rows else 0.0
     return max(_LEAST_PATIENCE_SECONDS, 3 * lasted / max(1, len(draft.rows) - 1))
 

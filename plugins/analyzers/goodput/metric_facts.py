@@ -74,7 +74,7 @@ async def _read_batches(store: Store, query: PointQuery, stream: RunSummary) -> 
 
 
 def _marks(steps: Ints, times: Floats, evaluated: Ints, *, own_rows: bool) -> list[Span]:
-    """A mark behind the row before each evaluation: its own row comes when it is over."""
+    """A mark after the row before each evaluation: its own row comes when it is over."""
     order = np.argsort(steps, kind="stable")
     steps, times = steps[order], times[order]
     places = np.searchsorted(steps, np.unique(evaluated)) - (1 if own_rows else 0)

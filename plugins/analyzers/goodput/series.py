@@ -172,7 +172,7 @@ def _resumed_from(life: Life, *, is_first: bool) -> int:
 
 
 def clamp(span: Span, life: Life, origin: int) -> tuple[int, int]:
-    """A span in microseconds since the run began; one of another clock is moved behind the row of its step."""
+    """A span in microseconds since the run began; one of another clock is moved after the row of its step."""
     start, end = micros(span.start) - origin, micros(span.end) - origin
     end = max(start, end)
     if span.step is None or not len(life.steps) or not life.steps[0] <= span.step <= life.steps[-1]:

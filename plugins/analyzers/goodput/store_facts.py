@@ -21,7 +21,7 @@ from .row_cache import RowCache
 _MOST_EVENTS = 100_000
 _TIES = ("log", "wandb", "dlrover", "tensorflow")
 _WHOLE = 0.9
-# A job without an end is believed to run for so long behind its newest row, or behind a stall that is not over.
+# A job without an end is believed to run for so long after its newest row, or after a stall that is not over.
 RUNNING_SECONDS = 3600.0
 STALLED_SECONDS = 7 * 86400.0
 
@@ -203,7 +203,7 @@ def _read_events(drafts: Sequence[Draft], chain: Sequence[Life], events: Sequenc
         else:
             draft.read_event(Said(event.type, moment, event.iteration, event.details, event.node, event.rank))
     for draft, life in zip(drafts, chain, strict=True):
-        # Whatever looked like an end, rows that came behind it say that training went on.
+        # Whatever looked like an end, rows that came after it say that training went on.
         if draft.end is not None and draft.end < life.ends - 1.0:
             draft.end, draft.cause, draft.ended_cleanly = None, "", False
 

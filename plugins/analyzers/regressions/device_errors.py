@@ -27,7 +27,7 @@ async def find_device_errors(
 ) -> list[Finding]:
     """The errors of devices in the time of the newest attempts: of their nodes, and those that the job's events tell.
 
-    The last event of a job that hung may come long behind its last row.
+    The last event of a job that hung may come long after its last row.
     """
     lives = [attempt.life for attempt in attempts]
     begin = lives[0].begins - _AROUND_SECONDS

@@ -32,7 +32,7 @@ _MOST_RUNS = 5
 _MOST_EVENTS = 10_000
 _MOST_NODES, _HOST_POINTS, _LEAST_INTERVAL_MS = 16, 400, 15_000
 _HOST_MEMORY = "host.memory.used_pct"
-# The names of metrics in logs and in what people log, the likeliest first; a name may stand behind a prefix.
+# The names of metrics in logs and in what people log, the likeliest first; a name may stand after a prefix.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "loss": ("lm_loss", "loss", "train_loss", "training_loss", "total_loss"),
     "grad_norm": ("grad_norm", "gradient_norm", "global_grad_norm", "total_grad_norm"),

@@ -62,7 +62,7 @@ def find_skipped_steps(skipped: Points) -> list[Finding]:
 
 
 def find_odd_learning_rate(rate: Points) -> list[Finding]:
-    """Find a learning rate that is no number, below zero, or that more than doubles behind the warm-up; the first."""
+    """Find a learning rate that is no number, below zero, or that more than doubles after the warm-up; the first."""
     settled = _settled(rate)
     values = settled.values
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -117,7 +117,7 @@ def find_clipping(grad_norm: Points, clip: float | None) -> list[Finding]:
 
 
 def _settled(points: Points) -> Points:
-    """The points behind the warm-up."""
+    """The points after the warm-up."""
     late = np.flatnonzero(points.iterations >= WARM_UP_STEPS)
     begin = max(int(late[0]) if len(late) else len(points), WARM_UP_POINTS)
     return Points(points.iterations[begin:], points.times[begin:], points.values[begin:])

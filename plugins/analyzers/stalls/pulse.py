@@ -137,7 +137,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def is_pausing(self) -> bool:
-        """Whether an evaluation or a checkpoint was announced behind the newest row."""
+        """Whether an evaluation or a checkpoint was announced after the newest row."""
         newest = self.newest
         for event in self.events:
             if newest is None or event.timestamp < newest.last_seen or event.type in _ENDS_OF_PAUSES:

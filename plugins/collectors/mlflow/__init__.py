@@ -74,7 +74,7 @@ class Mlflow(Collector):
         return found.records
 
     async def stored(self) -> None:
-        """Go on behind what was read."""
+        """Go on after what was read."""
         found, self._found = self._found, None
         if found is None:
             return

@@ -50,7 +50,7 @@ class FollowedRuns(msgspec.Struct):
 
 
 class Found(msgspec.Struct):
-    """The result of one call: records, the cursors behind them, runs that are no longer followed, problems."""
+    """The result of one call: records, the cursors after them, runs that are no longer followed, problems."""
 
     records: list[Record] = []
     cursors: dict[str, RunCursor] = {}

@@ -1,4 +1,4 @@
-"""Reads on in the history of a run's metrics, behind what is stored.
+"""Continues to read the history of a run's metrics, after what is stored.
 
 A server sorts the values of a metric by time and pages them by their place. A cursor therefore holds the number of
 values that were read, and the last of them is asked for once more: when it stands at its place, everything in front of
@@ -33,7 +33,7 @@ class KeyCursor(msgspec.Struct, array_like=True):
 
 
 class KeyReading:
-    """Reads one metric, page by page; `values` are those of the pages so far, `cursor` is behind them.
+    """Reads one metric, page by page; `values` are those of the pages so far, `cursor` is after them.
 
     `is_chained` says that the server's own tokens are followed, so that reading cannot stop in between.
     """
@@ -68,7 +68,7 @@ class KeyReading:
             self.cursor.latest = self._latest
 
     async def _page_behind_cursor(self, server: Server) -> PointPage:
-        """The page that begins with the last value that was read; else, from the beginning, behind an empty one."""
+        """The page that begins with the last value that was read; else, from the beginning, after an empty one."""
         place = self.cursor.count - 1
         try:
             page = await server.history(self._run_id, self._key, token_of_place(place))
@@ -84,7 +84,7 @@ class KeyReading:
         return PointPage([Point("", 0.0), *page.metrics], page.next_page_token)
 
     def _note_tokens(self, page: PointPage) -> None:
-        """See whether a server that has more names the place behind its first page as MLflow's own servers do."""
+        """See whether a server that has more names the place after its first page as MLflow's own servers do."""
         if not self.cursor.count and page.next_page_token:
             self.is_chained = page.next_page_token != token_of_place(len(page.metrics))
 

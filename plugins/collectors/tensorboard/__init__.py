@@ -71,7 +71,7 @@ class TensorBoard(Following):
         return piece
 
     def _log_problem(self, path: str, before: Progress | None, problem: str) -> None:
-        """A problem once, until it is another; what stands behind it is read if it recovers."""
+        """A problem once, until it is another; what comes after it is read if it recovers."""
         if problem and (before is None or before.problem != problem):
             self.context.logger.warning("An event file has a problem. file=%s problem=%s", path, problem)
 

@@ -33,7 +33,7 @@ _MASK = 0xA282EAD8
 
 
 class Frames(NamedTuple):
-    """The frames read: the end of the last whole frame, their number, and the fault behind them, or ''.
+    """The frames read: the end of the last whole frame, their number, and the fault after them, or ''.
 
     `skipped` frames were larger than what may be read at once (images, graphs): they are stepped over, unread.
     """
@@ -46,7 +46,7 @@ class Frames(NamedTuple):
 
 
 def read_frames(file: BinaryIO, start: int, max_bytes: int, take: Callable[[bytes, int], None]) -> Frames:
-    """Hand the data of whole frames from `start` on to `take`, with the offset behind each."""
+    """Hand the data of whole frames from `start` on to `take`, with the offset after each."""
     size = os.fstat(file.fileno()).st_size
     file.seek(start)
     data = file.read(max_bytes)
@@ -72,7 +72,7 @@ def read_frames(file: BinaryIO, start: int, max_bytes: int, take: Callable[[byte
 
 
 def _unread_frames(start: int, place: int, count: int, data: bytes, size: int, max_bytes: int) -> Frames:
-    """Classify the bytes behind the last whole frame: nothing yet, the next piece, or a frame too large."""
+    """Classify the bytes after the last whole frame: nothing yet, the next piece, or a frame too large."""
     end = start + place
     if place + _HEADER.size > len(data):
         return Frames(end, count, 0, "", end + _OVERHEAD <= size and len(data) == max_bytes)
@@ -185,7 +185,7 @@ class EventReader:
                     self._summary(event, place, place + length, step, wall)
                     place += length
                 else:
-                    # A graph, a version, a session's start: nothing behind it matters that comes before a summary.
+                    # A graph, a version, a session's start: nothing after it matters that comes before a summary.
                     self._any_order(event)
                     return
         except (struct.error, IndexError):

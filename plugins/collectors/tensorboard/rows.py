@@ -114,7 +114,7 @@ _STEPS, _SAMPLES, _UNWANTED = range(3)
 
 
 class _Row:
-    """The scalars of one step so far, the time of the newest and the offset behind it."""
+    """The scalars of one step so far, the time of the newest and the offset after it."""
 
     __slots__ = ("offset", "values", "wall")
 

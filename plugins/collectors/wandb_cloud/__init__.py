@@ -54,7 +54,7 @@ class WandbCloud(Collector):
         return [*figures.measurements(units(), tags), *history.fetch_rows(access)]
 
     async def stored(self) -> None:
-        """The rows are safe: the next run goes on behind them."""
+        """The rows are safe: the next run goes on after them."""
         remember(self._cursors)
 
     @property

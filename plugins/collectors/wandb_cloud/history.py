@@ -165,7 +165,7 @@ def read_cursors(path: Path) -> dict[str, tuple[int, float]]:
 
 
 def remember(path: Path) -> None:
-    """Mark the last fetched rows as stored, and continue behind them."""
+    """Mark the last fetched rows as stored, and continue after them."""
     if _pending(path).exists():
         _pending(path).replace(path)
 

@@ -63,9 +63,9 @@ class Framed(NamedTuple):
 
 
 def read_records(data: bytes, start: int, take: Callable[[bytes, int], None]) -> Framed:
-    """Hand the whole records in `data`, which stands at `start` of its file, to `take`, with the offset behind each.
+    """Hand the whole records in `data`, which stands at `start` of its file, to `take`, with the offset after each.
 
-    A chunk that is damaged is waited for as long as its block may still be written; once there are bytes behind its
+    A chunk that is damaged is waited for as long as its block may still be written; once there are bytes after its
     block, the rest of the block is given up, as LevelDB does.
     """
     place, end, records, damaged = 0, 0, 0, 0

@@ -69,7 +69,7 @@ async def note_news(
 
 
 def ranges_of(changes: Mapping[int, StreamChange]) -> list[StepRange]:
-    """The rows of streams as ranges: first those behind the last row there was, then single late ones, newest first."""
+    """The rows of streams as ranges: first those after the last row there was, then single late ones, newest first."""
     ends = []
     late = []
     for stream_id, change in changes.items():

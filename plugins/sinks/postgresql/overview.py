@@ -143,7 +143,7 @@ def _cursor(line: Line) -> str:
 
 
 def _read_cursor(cursor: str) -> tuple[bool, tuple[int, str] | None]:
-    """Whether the page is still among those that need attention, and behind which line it begins."""
+    """Whether the page is still among those that need attention, and after which line it begins."""
     if not cursor:
         return True, None
     attention, _, rest = cursor.partition(":")

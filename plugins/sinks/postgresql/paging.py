@@ -105,7 +105,7 @@ class Page:
 
 
 def is_ahead(query: PointQuery, name: str, stream: Stream, after: Place | None) -> bool:
-    """Whether an attempt has points behind a place of the answer, in which metrics are in ascending order."""
+    """Whether an attempt has points after a place of the answer, in which metrics are in ascending order."""
     if after is None or name != after.metric:
         return after is None or name > after.metric
     attempt, reached = ATTEMPT(stream), (after.run_id, after.attempt)
@@ -120,7 +120,7 @@ def is_answered(among: Range, after: Place, query: PointQuery) -> bool:
 def is_beyond(
     series: Series, after: Place, streams: Sequence[Stream], is_same: Mask, *, descending: bool = False
 ) -> Mask:
-    """Select the points behind a place; those of other attempts all are. `is_same` marks the streams of its attempt."""
+    """Select the points after a place; those of other attempts all are. `is_same` marks the streams of its attempt."""
     later = np.array([SIDE(stream) > (after.data_source, after.rank) for stream in streams])
     equal = np.array([SIDE(stream) == (after.data_source, after.rank) for stream in streams])
     found = later[series.streams] | (equal[series.streams] & (series.steps > after.row_step))

@@ -104,7 +104,7 @@ class PointReader(Protocol):
         """The first and last iteration and the number of rows of each part of a stream of which that is known."""
 
     def iteration_before_last(self, stream: Stream, count: int) -> int:
-        """An iteration behind which there are about `count` points of a stream or more; the lowest for all of them."""
+        """An iteration after which there are about `count` points of a stream or more; the lowest for all of them."""
 
     def pieces(
         self, metric: str | None, parts: Iterable[Part], among: Range = ALL, *, part_of: Integers | None = None

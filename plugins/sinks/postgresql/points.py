@@ -153,7 +153,7 @@ async def _cut_pieces(
             streams = sorted((stream._replace(run_id="", attempt=0) for stream in streams), key=ORDER)
         if query.aggregate is not None:
             found = _aggregated(reader, query, stored, streams)
-            # Each aggregate has curves of its own, behind those of the one before.
+            # Each aggregate has curves of its own, after those of the one before.
             curves = len({_CURVE(stream) for stream in streams})
             numbers = _numbered(streams, _CURVE)
             curve_of = np.concatenate([numbers + curves * place for place in range(len(query.aggregates))])
@@ -357,7 +357,7 @@ async def _aggregated(
 ) -> AsyncIterator[Series]:
     """One point for each interval of a curve; all ranks of one source are one curve.
 
-    A point of the second aggregate has the place of its stream behind all streams, and so on.
+    A point of the second aggregate has the place of its stream after all streams, and so on.
     """
     attempt_of, curve_of = _numbered(streams, ATTEMPT), _numbered(streams, _CURVE)
     cost = {place: reader.expected(stream) for place, stream in enumerate(streams)}

@@ -96,7 +96,7 @@ class Reader:
         yield stream.first_iteration, stream.last_iteration, self.outside(stream)
 
     def iteration_before_last(self, stream: Stream, count: int) -> int:
-        """An iteration behind which there are about `count` points of a stream or more; the lowest for all of them."""
+        """An iteration after which there are about `count` points of a stream or more; the lowest for all of them."""
         density = stream.points / max(1, stream.rows)
         found = 0.0
         for first, _, rows in sorted(self.ends(stream), reverse=True):

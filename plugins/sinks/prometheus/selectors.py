@@ -152,7 +152,7 @@ class _Reader:
         return _matcher(label, operator, _unquoted(quoted))
 
     def _match_pattern(self, pattern: re.Pattern[str]) -> str:
-        """Match the pattern here, behind blanks; '' if it does not match."""
+        """Match the pattern here, after blanks; '' if it does not match."""
         start = self._skip_blanks()
         found = pattern.match(self._text, start)
         if found is None:

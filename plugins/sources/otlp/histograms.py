@@ -23,7 +23,7 @@ _POSITIVE, _NEGATIVE = (11, 12), (8, 9)
 
 
 class Part(NamedTuple):
-    """One series of a point: what stands behind the metric's name, the label that tells it, its value."""
+    """One series of a point: what comes after the metric's name, the label that tells it, its value."""
 
     suffix: str
     label: Mapping[str, str]

@@ -1,6 +1,6 @@
 """Names in Prometheus of what OTLP sends: as OpenTelemetry's compatibility specification has it.
 
-Other characters become underscores, the unit is written out behind the name, a counter ends in `_total` and a gauge of
+Other characters become underscores, the unit is written out after the name, a counter ends in `_total` and a gauge of
 unit 1 in `_ratio`.
 """
 

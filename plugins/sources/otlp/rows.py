@@ -71,7 +71,7 @@ class RowBuilder:
 
 
 def name_in_row(metric: str, attributes: Mapping[str, object]) -> str:
-    """The name of a point in its row: that of the metric, with the attributes that are left in braces behind it."""
+    """The name of a point in its row: that of the metric, with the attributes that are left in braces after it."""
     if not attributes:
         return metric
     return metric + "{" + ",".join(f"{key}={text_of(attributes[key])}" for key in sorted(attributes)) + "}"

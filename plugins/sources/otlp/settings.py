@@ -24,7 +24,7 @@ class OtlpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     resource_labels: Annotated[
         list[str], Meta(description="further resource attributes that every series gets as labels (nemo.run.id)")
     ] = []
-    suffixes: Annotated[bool, Meta(description="unit and type behind the names of series: _seconds, _total")] = True
+    suffixes: Annotated[bool, Meta(description="unit and type after the names of series: _seconds, _total")] = True
     target_info: Annotated[
         bool, Meta(description="a series target_info for each resource, with all of its attributes")
     ] = True

@@ -51,7 +51,7 @@ class LabelSet:
     `received` are the label bytes as they came. They are forwarded with the labels of their pod before `pod_at` and of
     its workload before `workload_at`, or where that is -1, as `forwarded` (None: only copies are). `copies` are the
     labels of further series. `negative`: negative samples are dropped (-1: the metric's name tells it); `reason`: why
-    nothing of it is forwarded. `pod` was found by `keys`. `next` is the entry that came behind it the last time:
+    nothing of it is forwarded. `pod` was found by `keys`. `next` is the entry that came after it the last time:
     senders repeat their order.
     """
 
@@ -471,7 +471,7 @@ def _end_of_labels(body: bytes, place: int, stop: int) -> int:
 
 
 def _usual_samples(body: bytes, place: int, stop: int) -> int:
-    """Count the samples behind the labels, as a negative number if a value is negative; 0 if more follows."""
+    """Count the samples after the labels, as a negative number if a value is negative; 0 if more follows."""
     count = 0
     sign = 1
     while place < stop:

@@ -1,4 +1,4 @@
-"""The fields of a series behind its labels: samples (2), exemplars (3), histograms (4); counted and checked."""
+"""The fields of a series after its labels: samples (2), exemplars (3), histograms (4); counted and checked."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class ColumnReader:
         yield stream.first_iteration, stream.last_iteration, stream.rows
 
     def iteration_before_last(self, stream: Stream, count: int) -> int:
-        """An iteration behind which there are about `count` points or more, as if they were evenly spread."""
+        """An iteration after which there are about `count` points or more, as if they were evenly spread."""
         span = stream.last_iteration - stream.first_iteration + 1
         back = 2 * span * count // max(1, stream.points)
         return _LOWEST if back >= span else stream.last_iteration - back

@@ -20,7 +20,7 @@ _LOCAL = (
     "PET_NPROC_PER_NODE",
 )
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
-_START_FIELD = 19  # of /proc/self/stat, counted behind the name of the process: ticks since the machine's start
+_START_FIELD = 19  # of /proc/self/stat, counted after the name of the process: ticks since the machine's start
 
 
 def process_facts(environment: Mapping[str, str]) -> dict[str, float | int | str]:

@@ -100,7 +100,7 @@ def tunnel(sock: socket.socket, host: str, port: int, login: str) -> None:
     lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}", *([f"Proxy-Authorization: {login}"] if login else [])]
     sock.sendall("\r\n".join([*lines, "", ""]).encode())
     answer = b""
-    while b"\r\n\r\n" not in answer:  # nothing comes behind it before we have said something
+    while b"\r\n\r\n" not in answer:  # nothing comes after it before we have said something
         piece = sock.recv(4096)
         answer += piece
         if not piece or len(answer) > _MAX_ANSWER_BYTES:

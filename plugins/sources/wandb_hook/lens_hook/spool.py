@@ -58,7 +58,7 @@ class SpoolFile:
         self.size += len(data)
 
     def read_lines(self, max_lines: int) -> tuple[list[bytes], int]:
-        """The next whole lines after the cursor, and the offset behind them."""
+        """The next whole lines after the cursor, and the offset after them."""
         length = MAX_BODY_BYTES
         while True:
             data = os.pread(self._file, length, self.cursor)

@@ -43,7 +43,7 @@ def wrap(owner: Any, name: str, wrapper: Callable[[Method], Method]) -> None:
 
 
 def follow(owner: Any, name: str, after: Callable[..., object]) -> None:
-    """Have `after(result, *args, **kwargs)` called behind each call of a method that has returned, async ones too.
+    """Have `after(result, *args, **kwargs)` called after each call of a method that has returned, async ones too.
 
     A method that the tracker does not have (in another version) is left out without a word.
     """

@@ -129,7 +129,7 @@ def shorten_name(name: str) -> str:
 
 
 class _Keys(Dict[str, str]):
-    """Names of metrics as JSON with the colon behind them; a job logs the same few names over and over."""
+    """Names of metrics as JSON with the colon after them; a job logs the same few names over and over."""
 
     def __missing__(self, name: str) -> str:
         text = f"{_compact.encode(shorten_name(name))}:"
