@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from ..base.errors import LensError
-from ..delivery.sending.sender import Sender, SinkStatus
-from ..model.processing import RecordProcessor
+from ..base.self_metrics import SelfMetrics
+from ..delivery.sending.sender import Sender, SinkSlot, SinkStatus
+from ..model.processing import Processed, RecordProcessor
+from ..model.records import Record
 from .connection import Fenced
-from .erasures import keeps_position
+from .erasures import ErasureMarks, keeps_position
+from .key_values import KeyValues
+from .log_stream import LogStream
 from .messages import IN, OWNER, ROWS
 from .owner import PartitionOwner
 from .partition_log import PartitionLog
 from .tasks import cancel_tasks
-
-if TYPE_CHECKING:
-    from .pipeline import ClusterPipeline
 
 logger = logging.getLogger("lens.cluster")
 
@@ -27,11 +29,38 @@ RETRY_SECONDS = 1.0
 RELEASE_SECONDS = 3.0
 
 
+class EndProcessor(Protocol):
+    """Called when a processor has ended; `is_moved`: in order, its partition goes to another daemon."""
+
+    def __call__(self, processor: RecordProcessor, *, is_moved: bool) -> None:
+        """Release what it holds beside its state."""
+
+
+class OwnedPipeline(Protocol):
+    """What the work of a partition needs of its pipeline; `pipeline.ClusterPipeline`."""
+
+    name: str
+    slots: list[SinkSlot]
+    stream: LogStream
+    keys: KeyValues
+    marks: ErasureMarks
+    metrics: SelfMetrics
+    has_detectors: bool
+    make_processor: Callable[[], RecordProcessor | None]
+    end_processor: EndProcessor
+
+    def run_processor(self, processor: RecordProcessor, records: Sequence[Record]) -> Processed:
+        """The processor's answer; if it fails, the records go on as they came."""
+
+    def keep_processed(self, done: Processed) -> list[Record]:
+        """The records of an owner's result that go on, counted and shown to `lens tap`."""
+
+
 class PartitionWork:
     """Runs from the lease's begin to its end."""
 
     def __init__(
-        self, pipeline: ClusterPipeline, partition: int, epoch: int, previous: PartitionWork | None = None
+        self, pipeline: OwnedPipeline, partition: int, epoch: int, previous: PartitionWork | None = None
     ) -> None:
         self.senders: list[Sender] = []
         self.owner: PartitionOwner | None = None

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import msgspec
 
@@ -34,7 +34,7 @@ from .key_values import KeyValues
 from .letters import ClusterLetters
 from .log_stream import LogStream
 from .messages import IN, MESSAGE_ID, OUT, RECORDS, Part, make_parts, split_records
-from .partition import PartitionWork
+from .partition import EndProcessor, PartitionWork
 from .server_checks import Server
 
 logger = logging.getLogger("lens.cluster")
@@ -116,13 +116,6 @@ class ClusterLog(IntakeLog):
             dead_letters=0,
             dead_letters_discarded=0,
         )
-
-
-class EndProcessor(Protocol):
-    """Called when a processor has ended; `is_moved`: in order, its partition goes to another daemon."""
-
-    def __call__(self, processor: RecordProcessor, *, is_moved: bool) -> None:
-        """Release what it holds beside its state."""
 
 
 def _release_nothing(processor: RecordProcessor, *, is_moved: bool) -> None:
