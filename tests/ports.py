@@ -7,6 +7,7 @@ machine have the same one at a time.
 
 from __future__ import annotations
 
+import atexit
 import random
 import socket
 from pathlib import Path
@@ -38,3 +39,9 @@ def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
 def free_ports(count: int) -> list[int]:
     """Several free ports, each another one."""
     return [free_port() for _ in range(count)]
+
+
+@atexit.register
+def _let_go() -> None:
+    for claim in _claims:
+        claim.close()

@@ -20,7 +20,7 @@ _ESTIMATE = re.compile(r"\bstep \d{1,12}: train loss [^\s,]{1,24}, val loss [^\s
 # The name of a checkpoint may hold its step and loss.
 _FILE = re.compile(r"\.(?:ckpt|pth?|bin|safetensors|h5|keras|npz|pkl|distcp)\b")
 _CALL = re.compile(r"[A-Za-z_]\w{0,60}\((?:[A-Za-z_]\w{0,60}=|\s*$)|^>>> ")
-_SIGN = re.compile(r"[:=|,;(\[/{]|\S(?: -+ |  )\S|\bis [-+]?\d")
+_SIGN = re.compile(r"[:=|,;(\[/{]|\S(?: -+ |  )\S|\bis [-+]?\d{1,12}\.\d")
 # `print("step", step, "loss", loss)`: names and numbers in turn, at least two of each, and nothing else.
 # The same with names of two words, at least three of them: `global step 200 learning rate 0.5 perplexity 1720.6`.
 _BARE_NAMES = re.compile(

@@ -216,7 +216,8 @@ def _whole_of(field: Any, item: Any, least: int, most: int) -> int:
     number: Any = item
     if isinstance(item, str):
         if field.type == FieldDescriptor.TYPE_ENUM:
-            found = field.enum_type.values_by_name.get(item)
+            # ASCII, like all names: the library fails at half a surrogate.
+            found = field.enum_type.values_by_name.get(item) if item.isascii() else None
             number = found.number if found is not None else item
         if isinstance(number, str) and _INTEGER_TEXT.fullmatch(number):
             number = int(number)

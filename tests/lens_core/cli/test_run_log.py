@@ -23,6 +23,9 @@ from lens_core.records import decode_envelope
 from lens_core.testing import HttpReceiver, until
 from tests.forked import forked_command
 
+# In an interpreter of its own, where signals and closed outputs are what is tested.
+OWN = [sys.executable, "-m", "lens_core.cli", "run", "--log"]
+
 
 def lens_run(*arguments: str) -> list[str]:
     """`lens run --log` with arguments."""
@@ -34,7 +37,8 @@ async def start(url: str, *command: str, **variables: str) -> asyncio.subprocess
     others = ("PRIMUS_", "WORKLOAD", "POD_", "SLURM")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(others)}
     return await asyncio.create_subprocess_exec(
-        *lens_run("--url", url, *(() if variables else ("--workload", "w")), "--", *command),
+        *lens_run(),
+        *("--url", url, *(() if variables else ("--workload", "w")), "--", *command),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**environment, **variables},
@@ -135,7 +139,8 @@ async def test_a_signal_reaches_the_command(name: str) -> None:
             "print('bye', flush=True)",
             "sys.exit(7)",
         )
-        process = await start(receiver.url, *script)
+        command = [*OWN, "--url", receiver.url, "--workload", "w", "--", *script]
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         assert process.stdout is not None
         assert await asyncio.wait_for(process.stdout.readline(), 240) == b"up\n"
         process.send_signal(getattr(signal, name))
@@ -156,8 +161,7 @@ async def test_a_command_runs_to_its_end_where_its_output_cannot_be_written(redi
     lines = ("for step in range(3000): print('step:', step, 'loss:', 0.5, '.' * 80)", "sys.exit(3)")
     async with HttpReceiver(max_body_bytes=1 << 20) as receiver:
         # A process that starts with closed outputs has what it opens first in their place: one of its own, not a fork.
-        own = (sys.executable, "-m", "lens_core.cli", "run", "--log")
-        command = shlex.join([*own, "--url", receiver.url, "--workload", "w", "--", *python(*lines)])
+        command = shlex.join([*OWN, "--url", receiver.url, "--workload", "w", "--", *python(*lines)])
         process = await asyncio.create_subprocess_exec("sh", "-c", f"exec {command} {redirection}")
         assert await asyncio.wait_for(process.wait(), 240) == 3
         assert len([entry for entry in entries(receiver) if entry["stream"] == "stdout"]) == 3000

@@ -8,6 +8,7 @@ import socket
 from email.utils import formatdate
 from pathlib import Path
 
+import psycopg
 import pytest
 from lens_hook import say
 from lens_hook.buffer import Counts
@@ -72,7 +73,7 @@ async def test_a_database_that_is_away_is_said_once_and_not_all_the_time(
         async with store.database.reading():
             pass
     assert "Connection refused" in store.notice()
-    store.database._log_outage(store.database._problem)
+    store.database._log_outage(psycopg.OperationalError(store.database._problem.partition(": ")[2]))
     said = [message for message in caplog.messages if "PostgreSQL is unavailable" in message]
     assert len(said) == 1
     assert "lens validate --connect" in said[0]
