@@ -37,7 +37,7 @@ class EndProcessor(Protocol):
 
 
 class OwnedPipeline(Protocol):
-    """What the work of a partition needs of its pipeline; `pipeline.ClusterPipeline`."""
+    """The parts of a pipeline that the work of a partition needs; `pipeline.ClusterPipeline`."""
 
     name: str
     slots: list[SinkSlot]
