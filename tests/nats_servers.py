@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 
+from lens_core.base.errors import Overloaded
 from tests.end_to_end.running_lens import wait_for
 from tests.ports import free_ports
+
+T = TypeVar("T")
 
 
 class NatsServers:
@@ -93,3 +99,12 @@ jetstream {{ store_dir: "{folder}/js", sync_interval: {self._sync} }}
             and (answer["meta_cluster"].get("cluster_size") == len(self._processes))
             for answer in answers
         )
+
+
+async def when_answered(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask again while NATS chooses the leader of a new stream, as daemons and senders do."""
+    while True:
+        try:
+            return await ask()
+        except Overloaded:
+            await asyncio.sleep(0.05)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from lens_core import LogLine, Origin, Position, Record
-from lens_core.base.errors import Overloaded, SpoolError
+from lens_core.base.errors import SpoolError
 from lens_core.cluster.connection import Connection, Fenced
 from lens_core.cluster.key_values import KeyValues
 from lens_core.cluster.log_stream import LogStream
@@ -23,8 +23,7 @@ from lens_core.cluster.tasks import cancel_tasks
 from lens_core.config.loading import ClusterSettings
 from lens_core.model.processing import Processed
 from lens_core.testing import until
-
-T = TypeVar("T")
+from tests.nats_servers import when_answered
 
 
 class Counting:
@@ -69,15 +68,6 @@ def owner_of(stream: LogStream, epoch: int, processor: Any) -> PartitionOwner:
     return PartitionOwner(
         stream, 0, epoch, processor, process=lambda one, records: one.process(records), keep=lambda done: done.records
     )
-
-
-async def when_answered(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask again while NATS chooses the leader of a new stream, as daemons and senders do."""
-    while True:
-        try:
-            return await ask()
-        except Overloaded:
-            await asyncio.sleep(0.05)
 
 
 async def append_lines(stream: LogStream, *texts: str) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from lens_core import Position
-from lens_core.base.errors import Overloaded
 from lens_core.cluster.connection import Connection
 from lens_core.cluster.follower import Follower
 from lens_core.cluster.key_values import KeyValues, KnownEntries
@@ -22,17 +21,7 @@ from lens_core.cluster.server_checks import check_servers
 from lens_core.cluster.tasks import cancel_tasks
 from lens_core.config.loading import ClusterSettings
 from lens_core.testing import until
-
-T = TypeVar("T")
-
-
-async def when_answered(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask again while NATS chooses the leader of a new stream."""
-    while True:
-        try:
-            return await ask()
-        except Overloaded:
-            await asyncio.sleep(0.05)
+from tests.nats_servers import when_answered
 
 
 @contextlib.asynccontextmanager
