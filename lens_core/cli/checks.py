@@ -176,8 +176,9 @@ def _refusals(source: Mapping[str, Any]) -> Iterator[Finding]:
     refused = {reason: amount for reason, amount in source["rejected"].items() if amount}
     overloaded = refused.pop("overloaded", 0)
     if overloaded:
-        text = f"refused {overloaded:,} items (overloaded) for want of room; senders that keep them come again"
-        yield Finding(step, "warning", text, "see the queues and sinks below: a required sink is behind")
+        why = source.get("last_refusal") or "no room"
+        text = f"refused {overloaded:,} items for now, the last ones with: {why}; senders that keep them come again"
+        yield Finding(step, "warning", text, "the cluster, the queues and the sinks below say what is the matter")
     if refused:
         told = ", ".join(f"{amount:,} {reason}" for reason, amount in refused.items())
         yield Finding(step, "warning", f"refused: {told}", "the answers to the senders say which and why")
