@@ -27,6 +27,7 @@ LATE_SECONDS = 60.0
 RECENT_LOSS_SECONDS = 900.0
 PROBE_SECONDS = 15.0
 _CLOCKS_DIFFER_SECONDS = 10.0
+LOOK_BELOW = "the cluster, the queues and the sinks below say what is wrong"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -104,9 +105,7 @@ def daemon(url: str, headers: Mapping[str, str]) -> tuple[list[Finding], dict[st
     if ready.status_code == 200:
         found.append(Finding("daemon", "ok", f"{url} is ready"))
     else:
-        found.append(
-            Finding("daemon", "failed", f"{url} takes nothing now: {ready.text.strip()}", "see the sinks below")
-        )
+        found.append(Finding("daemon", "failed", f"{url} takes nothing now: {ready.text.strip()}", LOOK_BELOW))
     found += clocks(ready.headers.get("date", ""), time.time())
     if status.status_code in (401, 403):
         remedy = "on its machine: lens token create --role read NAME; here: export LENS_TOKEN=…"
@@ -177,8 +176,10 @@ def _refusals(source: Mapping[str, Any]) -> Iterator[Finding]:
     overloaded = refused.pop("overloaded", 0)
     if overloaded:
         why = source.get("last_refusal") or "no room"
-        text = f"refused {overloaded:,} items for now, the last ones with: {why}; senders that keep them come again"
-        yield Finding(step, "warning", text, "the cluster, the queues and the sinks below say what is the matter")
+        text = (
+            f"refused {overloaded:,} items (overloaded), the last ones with: {why}; senders that keep them come again"
+        )
+        yield Finding(step, "warning", text, LOOK_BELOW)
     if refused:
         told = ", ".join(f"{amount:,} {reason}" for reason, amount in refused.items())
         yield Finding(step, "warning", f"refused: {told}", "the answers to the senders say which and why")

@@ -64,7 +64,7 @@ async def test_a_daemon_without_nats_is_replaced_and_comes_back(
         refused = await beyond.post("/records", body, content_type="application/msgpack")
         assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
         refusals = [one.text for one in source_findings(await beyond.get_json("/status"))]
-        assert any("refused 1 items for now, the last ones with: NATS" in text for text in refusals), refusals
+        assert any("refused 1 items (overloaded), the last ones with: NATS" in text for text in refusals), refusals
         await wait_for_readiness(beyond, 503)  # a load balancer sends nobody here
         assert held_partitions(beyond) == 0
         await send_until_taken(near, range(20, 40))
