@@ -21,7 +21,7 @@ import os
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,7 +143,12 @@ def cpu_of(processes: Sequence[psutil.Process]) -> float:
 
 def servers() -> list[psutil.Process]:
     """All processes of the benchmark's PostgreSQL."""
-    return [child for child in psutil.Process().children(recursive=True) if child.name().startswith("postgres")]
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # a worker of autovacuum that has ended
+            if child.name().startswith("postgres"):
+                found.append(child)
+    return found
 
 
 @asynccontextmanager
