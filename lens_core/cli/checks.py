@@ -27,6 +27,7 @@ LATE_SECONDS = 60.0
 RECENT_LOSS_SECONDS = 900.0
 PROBE_SECONDS = 15.0
 _CLOCKS_DIFFER_SECONDS = 10.0
+LOOK_BELOW = "the cluster, the queues and the sinks below say what is wrong"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -104,9 +105,7 @@ def daemon(url: str, headers: Mapping[str, str]) -> tuple[list[Finding], dict[st
     if ready.status_code == 200:
         found.append(Finding("daemon", "ok", f"{url} is ready"))
     else:
-        found.append(
-            Finding("daemon", "failed", f"{url} takes nothing now: {ready.text.strip()}", "see the sinks below")
-        )
+        found.append(Finding("daemon", "failed", f"{url} takes nothing now: {ready.text.strip()}", LOOK_BELOW))
     found += clocks(ready.headers.get("date", ""), time.time())
     if status.status_code in (401, 403):
         remedy = "on its machine: lens token create --role read NAME; here: export LENS_TOKEN=…"
@@ -176,8 +175,11 @@ def _refusals(source: Mapping[str, Any]) -> Iterator[Finding]:
     refused = {reason: amount for reason, amount in source["rejected"].items() if amount}
     overloaded = refused.pop("overloaded", 0)
     if overloaded:
-        text = f"refused {overloaded:,} items (overloaded) for want of room; senders that keep them come again"
-        yield Finding(step, "warning", text, "see the queues and sinks below: a required sink is behind")
+        why = source.get("last_refusal") or "no room"
+        text = (
+            f"refused {overloaded:,} items (overloaded), the last ones with: {why}; senders that keep them come again"
+        )
+        yield Finding(step, "warning", text, LOOK_BELOW)
     if refused:
         told = ", ".join(f"{amount:,} {reason}" for reason, amount in refused.items())
         yield Finding(step, "warning", f"refused: {told}", "the answers to the senders say which and why")

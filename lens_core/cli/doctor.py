@@ -103,7 +103,7 @@ def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
         yield Finding("pipelines", "skipped", "and everything behind them: the daemon does not say")
         return
     if status["not_ready"]:
-        yield Finding("sending", "failed", f"what is sent now is refused: {status['not_ready']}", "the sinks below")
+        yield Finding("sending", "failed", f"what is sent now is refused: {status['not_ready']}", checks.LOOK_BELOW)
     elif has_wandb(status):
         yield from checks.sending(url, environ)
     else:

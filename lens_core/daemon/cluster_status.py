@@ -109,6 +109,7 @@ def _combine_sources(some: Sequence[SourceStatus]) -> SourceStatus:
         accepted_per_second=sum(one.accepted_per_second for one in some),
         last_error=failed.last_error,
         last_error_at=failed.last_error_at,
+        last_refusal=next((one.last_refusal for one in some if one.last_refusal), ""),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 import threading
 import time
@@ -103,7 +104,7 @@ class LoopWatch:
         self._cpu_at_beat: float | None = None
         self._starved_at_beat = 0.0
         self._loop_thread = 0
-        self._native_thread = 0
+        self._schedule_file: int | None = None
         self._handle: asyncio.TimerHandle | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -111,7 +112,7 @@ class LoopWatch:
     def start(self) -> None:
         """Begin; called in the loop's own thread."""
         self._loop_thread = threading.get_ident()
-        self._native_thread = threading.get_native_id()
+        self._schedule_file = _open_schedule(threading.get_native_id())
         self._stopped.clear()
         self._schedule_beat(asyncio.get_running_loop())
         self._thread = threading.Thread(target=self._watch_loop, name="lens-loop-watch", daemon=True)
@@ -125,6 +126,9 @@ class LoopWatch:
         if self._thread is not None:
             self._thread.join(timeout=1.0)
             self._thread = None
+        if self._schedule_file is not None:
+            os.close(self._schedule_file)
+            self._schedule_file = None
 
     def loop_status(self) -> LoopWatchStatus:
         """Return the holds seen so far."""
@@ -183,12 +187,9 @@ class LoopWatch:
             return None
 
     def _starved(self) -> float:
-        """Return the seconds for which the loop's thread has waited for a processor (Linux' schedstat)."""
-        try:
-            with open(f"/proc/self/task/{self._native_thread}/schedstat") as file:
-                return int(file.read().split()[1]) / 1e9
-        except (OSError, IndexError, ValueError):  # not on this system
-            return 0.0
+        """Return the seconds for which the loop's thread has waited for a processor; 0 where nobody counts them."""
+        file = self._schedule_file
+        return 0.0 if file is None else int(os.pread(file, 128, 0).split()[1]) / 1e9
 
     def _watch_loop(self) -> None:
         """Take the stack of the loop's thread whenever a beat is late; runs in a thread of its own."""
@@ -221,6 +222,14 @@ class LoopWatch:
             found.append(HeldFrame(code.co_filename, frame.f_lineno or 0, code.co_name, module))
             frame = frame.f_back
         return tuple(found)
+
+
+def _open_schedule(native_thread: int) -> int | None:
+    """Open Linux' figures of how long a thread has run and has waited for a processor; it stays open, for each beat."""
+    try:
+        return os.open(f"/proc/self/task/{native_thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # not on this system
+        return None
 
 
 def describe_hold(hold: LoopHold, frames: int = 12) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from ..base.self_metrics import SelfMetrics
-from ..delivery.ledger import Ledger
+from ..pipeline.ingest_gate import IngestGate
 from ..pipeline.intake import PipelineStatus
 from ..pipeline.isolated import IsolatedSink, IsolatedSource
 from ..plugin_host.info import PluginInfo
@@ -25,7 +25,10 @@ if TYPE_CHECKING:  # code that shows a status from outside imports no parts of t
 
 
 class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A source, collector or analyzer: what came in, where it goes. Times in seconds since the epoch."""
+    """A source, collector or analyzer: what came in, where it goes. Times in seconds since the epoch.
+
+    `last_refusal` says why there was no room, or no sink, for what came in, the last time that there was none.
+    """
 
     name: str
     type: str
@@ -39,6 +42,7 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str
     last_error_at: float | None = None
     notice: str = ""
+    last_refusal: str = ""
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,17 +158,18 @@ def _source_statuses(assembly: Assembly) -> list[SourceStatus]:
         name = source.context.name
         error = assembly.source_errors.get(name, "") or assembly.why_not_started(name)
         at = assembly.source_error_times.get(name)
-        found.append(_source(assembly, name, source.name, error, at, gates[name].ledger))
+        found.append(_source(assembly, name, source.name, error, at, gates[name]))
     for runner in assembly.collectors:
         name, kind = runner.name, runner.plugin_name
         error = assembly.why_not_started(name) or runner.last_error
-        found.append(_source(assembly, name, kind, error, runner.last_error_at, runner.gate.ledger))
+        found.append(_source(assembly, name, kind, error, runner.last_error_at, runner.gate))
     return found
 
 
 def _source(
-    assembly: Assembly, name: str, kind: str, error: str, error_at: float | None, ledger: Ledger
+    assembly: Assembly, name: str, kind: str, error: str, error_at: float | None, gate: IngestGate
 ) -> SourceStatus:
+    ledger = gate.ledger
     return SourceStatus(
         name=name,
         type=kind,
@@ -178,4 +183,5 @@ def _source(
         last_error=error,
         last_error_at=error_at,
         notice=assembly.notices.get(name, ""),
+        last_refusal=gate.last_refusal,
     )

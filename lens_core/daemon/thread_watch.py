@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
 import sys
 import threading
 import time
@@ -113,6 +115,12 @@ def _frames(frame: FrameType | None) -> tuple[list[HeldFrame], list[FrameType]]:
 def thread_cpu_seconds() -> Mapping[int, float]:
     """Return the CPU time of each thread of this process by its native number; empty where the system does not tell."""
     try:
-        return {one.id: one.user_time + one.system_time for one in psutil.Process().threads()}
+        return {one.id: one.user_time + one.system_time for one in _process(os.getpid()).threads()}
     except psutil.Error:
         return {}
+
+
+@functools.cache
+def _process(pid: int) -> psutil.Process:
+    """Return a process; to make one takes longer than to read the times of its threads."""
+    return psutil.Process(pid)

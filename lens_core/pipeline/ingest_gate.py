@@ -58,6 +58,8 @@ class IngestGate:
         reasons: Sequence[str] = (),
     ) -> None:
         self.source = source
+        # Why a submission was refused as a whole the last time.
+        self.last_refusal = ""
         self.ledger = Ledger.for_component(source, metrics, rated="accepted", rejects=(*GATE_REASONS, *reasons))
         self._pipelines = list(pipelines)
         self._identity = identity
@@ -100,6 +102,8 @@ class IngestGate:
                 await self._submit(completed)
         except BaseException as error:
             self.ledger.reject(_reason_of(error), came - known)
+            if isinstance(error, Unavailable):
+                self.last_refusal = error.message
             raise
         if self._identity is not None and (pods := [record for record in completed if isinstance(record, Pod)]):
             self._identity.record_pods(pods)

@@ -8,8 +8,6 @@ name that begins with `_` is never a plugin itself), a collector of it may be is
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import importlib
 import importlib.util
 import inspect
@@ -17,13 +15,10 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import (
-    Distribution,
     EntryPoint,
-    PackageNotFoundError,
-    distribution,
     distributions,
     entry_points,
 )
@@ -33,7 +28,6 @@ from typing import Any
 import click
 import msgspec
 import pluggy
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
@@ -51,6 +45,7 @@ from .info import (
     component_info,
     host_keys,
 )
+from .requirements import missing_requirements, name_and_version
 
 FOLDER_VARIABLE = "LENS_PLUGINS_DIR"
 
@@ -175,25 +170,8 @@ def load_plugin(entry_point: EntryPoint, manager: pluggy.PluginManager) -> Plugi
 
 def describe_entry_point(entry_point: EntryPoint) -> Plugin:
     """Describe the origin of an entry point before anything of it is imported."""
-    name, version = _name_and_version(entry_point.dist) if entry_point.dist else ("(unknown)", "")
+    name, version = name_and_version(entry_point.dist) if entry_point.dist else ("(unknown)", "")
     return Plugin(name=entry_point.name, module=entry_point.module, distribution=name, version=version)
-
-
-@functools.lru_cache(maxsize=8)
-def _name_and_version(found: Distribution) -> tuple[str, str]:
-    """Read the metadata of a distribution, once for all its entry points: every look at them parses the whole file."""
-    metadata = found.metadata
-    return metadata["Name"], metadata["Version"]
-
-
-@functools.lru_cache(maxsize=8)
-def _requirements(found: Distribution) -> tuple[Requirement, ...]:
-    """Parse the requirements of a distribution, once for all its entry points."""
-    parsed = []
-    for text in found.requires or ():
-        with contextlib.suppress(InvalidRequirement):  # it cannot be checked; the import will tell
-            parsed.append(Requirement(text))
-    return tuple(parsed)
 
 
 def _import(entry_point: EntryPoint, plugin: Plugin) -> Any:
@@ -225,45 +203,6 @@ def _what_to_install(entry_point: EntryPoint, missing: list[str], module: str = 
     if module and missing == [module]:
         return f'the module "{module}" is not installed, and its distribution does not say what provides it'
     return "pip install " + " ".join(f'"{requirement}"' for requirement in missing)
-
-
-def missing_requirements(found: Distribution | None, extras: Sequence[str]) -> tuple[str, ...]:
-    """The requirements of a distribution, with these extras, that are not installed here."""
-    return _missing_requirements(found, tuple(extras)) if found else ()
-
-
-@functools.lru_cache(maxsize=16)
-def _missing_requirements(found: Distribution, extras: tuple[str, ...]) -> tuple[str, ...]:
-    """Look for them once for all entry points with the same extras; each time that plugins are loaded it is another
-    object that describes the distribution.
-    """
-    missing: list[str] = []
-    own = canonicalize_name(_name_and_version(found)[0])
-    for requirement in _requirements(found):
-        if not _applies(requirement, extras):
-            continue
-        if canonicalize_name(requirement.name) == own:
-            missing += _missing_requirements(found, tuple(sorted(requirement.extras - set(extras))))
-        elif not _is_installed(requirement):
-            missing.append(str(requirement).partition(";")[0].rstrip())
-    return tuple(missing)
-
-
-def _applies(requirement: Requirement, extras: tuple[str, ...]) -> bool:
-    if requirement.marker is None:
-        return not extras
-    if not extras:
-        return requirement.marker.evaluate({"extra": ""})
-    wanted = any(requirement.marker.evaluate({"extra": extra}) for extra in extras)
-    return wanted and not requirement.marker.evaluate({"extra": ""})
-
-
-def _is_installed(requirement: Requirement) -> bool:
-    try:
-        version = distribution(requirement.name).version
-    except PackageNotFoundError:
-        return False
-    return requirement.specifier.contains(version, prereleases=True)
 
 
 def _announce(announced: Any, plugin: Plugin, manager: pluggy.PluginManager) -> None:

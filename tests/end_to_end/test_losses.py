@@ -140,6 +140,7 @@ def test_a_full_spool_of_a_required_sink_is_not_ready_until_there_is_room(
         for finding in json.loads(lens_command("doctor", "--json", "--url", lens.url))
         if finding["step"] == "source wandb_api" and "overloaded" in finding["text"]
     ]
+    assert "the spool is full because of a required sink" in finding["text"]
     assert "sinks below" in finding["remedy"]
     assert metric(lens, 'lens_records_rejected_total{component="wandb_api",reason="overloaded"}') == refused
 

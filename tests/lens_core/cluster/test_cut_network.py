@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from lens_core.cli.checks import sources as source_findings
 from lens_core.cluster.connection import Connection
 from lens_core.model.records import encode_envelope
 from lens_core.testing import until
@@ -62,6 +63,8 @@ async def test_a_daemon_without_nats_is_replaced_and_comes_back(
         body = encode_envelope([row("job-20", 20)])
         refused = await beyond.post("/records", body, content_type="application/msgpack")
         assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+        refusals = [one.text for one in source_findings(await beyond.get_json("/status"))]
+        assert any("refused 1 items (overloaded), the last ones with: NATS" in text for text in refusals), refusals
         await wait_for_readiness(beyond, 503)  # a load balancer sends nobody here
         assert held_partitions(beyond) == 0
         await send_until_taken(near, range(20, 40))

@@ -334,6 +334,7 @@ async def test_a_full_required_pipeline_refuses_for_all(tmp_path: Path, alone: b
         await gate.submit(rows(10))
     assert gate.ledger.accepted == taken > 0
     assert gate.ledger.rejected == {"overloaded": 20}
+    assert gate.last_refusal == "the spool is full because of a required sink"
     assert gate.ledger.entry_difference() == 0
     dead.is_up = True
     await until(lambda: len(dead.records) == taken)

@@ -29,7 +29,8 @@ from ..writer import stored_row
 from .client import ClickHouse, list_of
 from .schema import TABLE
 from .store import ClickHouseStore
-from .versions import Source, StoredState, VersionColumns, bits_of, state_of_versions, versions_of
+from .stored_rows import StoredState, state_of_versions
+from .versions import Source, VersionColumns, bits_of, versions_of
 from .writing import encode_versions, fetch_versions, insert_blocks
 
 _NOTED_EVENTS = {"insert": "new", "update": "new", "delete": "old"}

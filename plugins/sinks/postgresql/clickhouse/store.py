@@ -26,7 +26,7 @@ from .client_errors import ForeignPoints
 from .ownership import Ownership
 from .reading import ROW_COLUMNS, ROW_TYPE, ColumnReader, shares_in_window
 from .schema import NO_METRIC, PARTITION_STREAMS, RANGE_TABLE, TABLE
-from .versions import StoredState, state_of_versions
+from .stored_rows import StoredState, state_of_versions
 from .writing import PointWriter, fetch_versions
 
 T = TypeVar("T")

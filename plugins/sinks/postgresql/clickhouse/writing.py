@@ -31,7 +31,8 @@ from .client import ClickHouse, list_of
 from .native import Block, encode_block
 from .ranges import ranges_of
 from .schema import COLUMNS, NO_TIME, RANGE_COLUMNS, RANGE_TABLE, TABLE
-from .versions import Source, StoredState, VersionColumns, VersionRow, state_of_versions, versions_of
+from .stored_rows import StoredState, VersionRow, state_of_versions
+from .versions import Source, VersionColumns, versions_of
 
 _PAIRS_AT_ONCE = 2_000
 _IN_THREAD_ROWS = 500
