@@ -278,7 +278,7 @@ def _workload_row(line: dict[str, Any], now_ms: int, bars: int) -> list[tuple[st
     return [
         (line["state"], STYLES.get(line["state"], "")),
         (plain(line["name"], 40), ""),
-        (plain(_why(line), 48), STYLES.get(line["state"], "")),
+        (plain(_why(line), 48), STYLES["stalled" if line["state"] == "stalled" else "failed"]),
         (plain(framework), ""),
         ("–" if done is None else f"{done:,}", ""),
         (_share(done, target), ""),

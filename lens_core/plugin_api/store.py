@@ -230,6 +230,13 @@ class Store(Sink):
         """
         return {}
 
+    async def not_finite_ranks(self, workload_uids: Sequence[str]) -> dict[str, dict[str, list[int]]]:
+        """By workload and metric the ranks whose newest value is not finite, in the attempt that was logged last.
+
+        As far as the store knows it without reading points; by default none. Since 1.3.
+        """
+        return {}
+
     async def diagnoses(self, workload_uid: str, *, data_type: str = "") -> list[Diagnosis]:
         """The newest diagnosis reports about a workload, oldest first; '' means all types; none by default."""
         return []

@@ -27,7 +27,7 @@ export function reason(line) {
 
 // With the first cause below it where somebody must look: the newest event is often only a consequence.
 export function stateCell(line, verdict) {
-  const why = isTroubled(line) ? (verdict === undefined ? "…" : (verdict?.reason ?? "")) : "";
+  const why = verdict === undefined && isTroubled(line) ? "…" : (verdict?.reason ?? "");
   return [stateBadge(line), why ? el("small", { class: "quiet" }, name(why, 90)) : ""];
 }
 
