@@ -66,8 +66,9 @@ function frameOf({ range, heights, log, logX }, left) {
   const frame = { left, right: WIDTH - RIGHT, top: TOP, bottom: HEIGHT - BELOW };
   const [from, to] = range.map(logX ? Math.log10 : Number);
   const [low, high] = heights ?? [0, 1];
+  const share = (at) => (at / 2 - low / 2) / (high / 2 - low / 2 || 1);
   frame.x = (value) => frame.left + (((logX ? Math.log10(value) : value) - from) / (to - from || 1)) * (frame.right - frame.left);
-  frame.ofHeight = (at) => frame.bottom - ((at - low) / (high - low || 1)) * (frame.bottom - frame.top);
+  frame.ofHeight = (at) => frame.bottom - share(at) * (frame.bottom - frame.top);
   frame.y = (value) => frame.ofHeight(log ? Math.log10(value) : value);
   return frame;
 }

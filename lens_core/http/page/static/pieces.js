@@ -82,9 +82,9 @@ export function sparkline(values, label, fromZero = false, newest = values?.at(-
   if (!values || !values.length) return el("span", { class: "quiet" }, "–");
   const numbers = values.filter((value) => typeof value === "number");
   const [low, high] = fromZero ? [0, Math.max(...numbers)] : usualRange(numbers);
-  const range = high - low || 1;
+  const half = high / 2 - low / 2 || 1; // the range of the largest numbers is infinite
   const x = (place) => (values.length > 1 ? (place / (values.length - 1)) * (WIDTH - 4) + 2 : WIDTH / 2);
-  const y = (value) => HEIGHT - 3 - Math.min(1, (value - low) / range) * (HEIGHT - 6);
+  const y = (value) => HEIGHT - 3 - Math.min(1, (value / 2 - low / 2) / half) * (HEIGHT - 6);
   const path = [];
   const marks = [];
   let pen = "M";

@@ -11,7 +11,7 @@ import { head, waiting } from "./head.js";
 import { listen } from "./live.js";
 import { Machines } from "./machine.js";
 import { empty } from "./pieces.js";
-import { placed } from "./placing.js";
+import { placed } from "./marks.js";
 import { Ranks } from "./ranks.js";
 import { runTable, tableState } from "./runtable.js";
 import { note } from "./state.js";
