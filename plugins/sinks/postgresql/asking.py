@@ -195,6 +195,11 @@ class Asking(Store):
         async with self._database.reading() as connection:
             return await listing.list_evidence(connection, workload_uids)
 
+    async def run_configs(self, workload_uids: Sequence[str]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+        """The configurations of all runs in the evidence."""
+        async with self._database.reading() as connection:
+            return await listing.list_run_configs(connection, workload_uids)
+
     async def detections(self, workload_uid: str) -> list[Detection]:
         """All opinions about a workload."""
         async with self._database.reading() as connection:
