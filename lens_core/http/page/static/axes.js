@@ -68,8 +68,11 @@ export function xTicks([left, right], pixels, { axis, logX }) {
   if (axis === "time") return timeTicks(left, right, about);
   if (logX) return logTicks(left, right, about, axis === "relative");
   if (axis === "relative") return durationTicks(left, right, about);
-  const marks = ticks(left, right, about);
-  return marks.length > 1 ? marks : ticks(left, right, 2 * about); // one mark alone tells no scale
+  let marks = ticks(left, right, about);
+  if (marks.length < 2) marks = ticks(left, right, 2 * about); // one mark alone tells no scale
+  marks = marks.filter(([, text], place) => text !== marks[place - 1]?.[1]);
+  const every = Math.ceil((widest(marks) * marks.length) / pixels); // long texts have no room for all
+  return marks.filter((_, place) => place % every === 0);
 }
 
 // Times since a beginning are ms, and read in seconds.
@@ -80,8 +83,10 @@ function logTicks(left, right, about, isDuration) {
 
 // How many pixels the texts of the marks need beside the chart.
 export function leftOf(marks) {
-  return Math.max(LEAST_LEFT, Math.ceil(10 + PIXELS_A_LETTER * Math.max(0, ...marks.map(([, text]) => text.length))));
+  return Math.max(LEAST_LEFT, Math.ceil(widest(marks)));
 }
+
+const widest = (marks) => 10 + PIXELS_A_LETTER * Math.max(0, ...marks.map(([, text]) => text.length));
 
 // An axis has a width, also where all points stand at one place.
 export function widened(extent, { axis, logX }) {

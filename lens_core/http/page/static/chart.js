@@ -2,6 +2,7 @@
 
 import { leftOf, xTicks, yTicks } from "./axes.js";
 import { zoomedAt } from "./gridtools.js";
+import { lonely } from "./lines.js";
 import { ALARM, ALARM_SOFT, isOutline, lookOf, symbolPath } from "./marks.js";
 import { isDark, shade, STROKES } from "./palette.js";
 import { Tooltip } from "./tooltip.js";
@@ -147,7 +148,7 @@ export class Chart {
       stroke: inked(look),
       ...strokes[role],
       ...(isScattered ? { paths: () => null } : {}),
-      points: { show: hasDots, size: 4, width: 0, fill: inked(look) },
+      points: { show: hasDots, filter: (_, place, show) => (show ? null : lonely(this.columns[place])), size: 4, width: 0, fill: inked(look) },
     };
   }
 

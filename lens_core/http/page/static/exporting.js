@@ -2,7 +2,7 @@
 
 import { leftOf, xTicks, yTicks } from "./axes.js";
 import { svg } from "./dom.js";
-import { drawn, metricOf } from "./lines.js";
+import { drawn, lonely, metricOf } from "./lines.js";
 import { ALARM, ALARM_SOFT, isOutline, lookOf, symbolPath } from "./marks.js";
 import { isDark, shade, STROKES } from "./palette.js";
 
@@ -99,7 +99,8 @@ function curves(line, frame) {
   const { look } = line;
   const stroke = { fill: "none", stroke: look.colour, "stroke-linejoin": "round" };
   const path = (values) => pathOf(line.x, values, frame);
-  const dots = line.isFew || line.isScattered ? line.y.map((value, place) => (value === null ? null : svg("circle", { cx: frame.x(line.x[place]), cy: frame.y(value), r: 2, fill: look.colour }))) : [];
+  const dotted = line.isFew || line.isScattered ? line.x.map((_, place) => place).filter((place) => line.y[place] !== null) : lonely(line.y);
+  const dots = dotted.map((place) => svg("circle", { cx: frame.x(line.x[place]), cy: frame.y(line.y[place]), r: 2, fill: look.colour }));
   return [
     line.high ? svg("path", { d: bandOf(line, frame), fill: look.colour, "fill-opacity": 0.27 }) : null,
     line.faint ? svg("path", { d: path(drawn(line, "faint")), ...stroke, "stroke-opacity": 0.35 }) : null,

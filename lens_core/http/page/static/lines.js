@@ -142,7 +142,7 @@ export function describe(point, axis, isJoined = false) {
 
 // What scales cannot show is said, not hidden.
 export function hiddenText(lines) {
-  const parts = [["hiddenY", "at or below 0"], ["hiddenX", "left of 0"], ["hiddenFar", `beyond ±${number(LARGEST)} of x`]].map(([key, where]) => [lines.reduce((sum, line) => sum + line[key], 0), where]);
+  const parts = [["hiddenY", "at or below 0"], ["hiddenX", "at or left of 0"], ["hiddenFar", `beyond ±${number(LARGEST)} of x`]].map(([key, where]) => [lines.reduce((sum, line) => sum + line[key], 0), where]);
   const hidden = parts.filter(([many]) => many).map(([many, where]) => `${count(many)} ${many === 1 ? "point" : "points"} ${where} not shown`);
   if (hidden.length || !lines.length || lines.some((line) => line.x.length)) return hidden.join(", ");
   return "No point has a place on this axis";
@@ -183,6 +183,12 @@ export function aligned(lines) {
 export function drawn(line, role) {
   const isOfMeans = role === (line.faint ? "faint" : "y");
   return isOfMeans && line.ends.length ? line[role].map((value, place) => (line.ends.includes(place) ? null : value)) : line[role];
+}
+
+// The places of values between two that are none: no line leads to them.
+export function lonely(values) {
+  const known = values.flatMap((value, place) => (value === undefined ? [] : [place]));
+  return known.filter((place, at) => values[place] !== null && values[known[at - 1]] == null && values[known[at + 1]] == null);
 }
 
 function rowsOf(x, xs) {

@@ -206,7 +206,7 @@ function read(uid, curve) {
   return { key: keyOf(uid, curve), uid, source, run, attempt, points, figures: {} };
 }
 
-const specialOf = (count, bad, last) => (count === 1 ? last : `${bad} of ${count} values are not finite`);
+const specialOf = (count, bad, last) => (count === bad ? last : `${bad} of ${count} values are not finite`);
 
 // The average of a series: its own where every point is one value, the server's where that has this weight. Gives
 // whether it is known.

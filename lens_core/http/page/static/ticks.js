@@ -46,14 +46,15 @@ function label(value, step, largest) {
   const smallest = largest < 1e-3;
   if (unit === null || smallest) return scientific(clean, step);
   const size = SIZES[unit] ?? 1;
-  const digits = Math.min(12, Math.max(0, -Math.floor(Math.log10(step / size) + 1e-9)));
+  const digits = Math.min(20, Math.max(0, -Math.floor(Math.log10(step / size) + 1e-9)));
   return `${trim((clean / size).toFixed(digits))}${unit}`;
 }
 
 function scientific(value, step) {
-  const digits = Math.min(12, Math.max(0, Math.floor(Math.log10(Math.abs(value))) - Math.floor(Math.log10(step) + 1e-9)));
+  const digits = Math.min(16, Math.max(0, Math.floor(Math.log10(Math.abs(value))) - Math.floor(Math.log10(step) + 1e-9)));
   const [mantissa, exponent] = value.toExponential(digits).split("e");
-  return `${trim(mantissa)}e${exponent.replace("+", "")}`;
+  const text = `${trim(mantissa)}e${exponent.replace("+", "")}`;
+  return text.length > 17 && Number.isSafeInteger(value) ? String(value) : text;
 }
 
 export function timeTicks(from, to, about = 5) {

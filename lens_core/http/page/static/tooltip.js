@@ -2,8 +2,8 @@
 
 import { el, name } from "./dom.js";
 import { count, duration, moment, number } from "./format.js";
-import { swatch } from "./legend.js";
 import { describe, metricOf, nearest } from "./lines.js";
+import { swatch } from "./palette.js";
 
 const MOST_LINES = 6;
 const MOST_MARKS = 4;

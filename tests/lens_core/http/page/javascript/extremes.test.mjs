@@ -6,7 +6,7 @@ import test from "node:test";
 import { begun, smoothOn } from "./points.js";
 import { heights, yTicks } from "./axes.js";
 import { Chart } from "./chart.js";
-import { extentOf, linesOf } from "./lines.js";
+import { extentOf, linesOf, lonely } from "./lines.js";
 import { Palette } from "./palette.js";
 import { mapOf } from "./ranks.js";
 
@@ -100,4 +100,10 @@ test("a map of ranks is of finite means", () => {
     const { means, cells, low, high } = mapOf([curve(0), curve(1), { ...curve(2), iteration: [0, 1, 2, 3, 4, 5, 6, 7, 30] }], false);
     for (const value of [...means, ...cells.flat().filter((one) => one !== null), low, high]) assert.ok(Number.isFinite(value));
   }
+});
+
+test("a value between two that have no place is a dot", () => {
+  assert.deepEqual(lonely([1, null, 2, undefined, null, 3, 4, null, 5]), [0, 2, 8]);
+  assert.deepEqual(lonely([1, undefined, 2, null, undefined, 3]), [5]);
+  assert.deepEqual(lonely([null, undefined]), []);
 });

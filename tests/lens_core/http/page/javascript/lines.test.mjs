@@ -54,7 +54,7 @@ test("log scales show what they can and say what they cannot", () => {
   assert.deepEqual(lines[0].x, [1, 9, 10]);
   assert.deepEqual(lines[0].y, [null, 5, 0.1]);
   assert.ok(lines[0].low.every((value) => value === null || value > 0));
-  assert.equal(hiddenText(lines), "1 point at or below 0 not shown, 1 point left of 0 not shown");
+  assert.equal(hiddenText(lines), "1 point at or below 0 not shown, 1 point at or left of 0 not shown");
   assert.equal(hiddenText(draw([series(points)])), "");
   const nowhere = draw([series(points)]).map((line) => ({ ...line, x: [] }));
   assert.equal(hiddenText(nowhere), "No point has a place on this axis");
