@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +16,7 @@ import click
 BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.-=+*#@"
 CUT, ASCII_CUT = "…", "..."
-_IN_ASCII = str.maketrans({"→": "->", "–": "-", "…": "...", "·": "|", "↑": "^", "↓": "v"})
+_IN_ASCII = str.maketrans({"→": "->", "–": "-", "…": "...", "·": "|", "↑": "^", "↓": "v", "█": "#", "▒": "~", "×": "x"})
 # A text is cut between two words where one ends so near.
 _NEAR_WORD = 16
 # From here on a number is written with its exponent.
@@ -28,6 +30,27 @@ STATE_STYLES = {
     "sending": "green",
     "running": "green",
 }
+
+
+def print_text(text: str) -> None:
+    """Print lines, in the letters of the locale; on a terminal those that are too long are wrapped between words."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in in_locale(text).split("\n"):
+        is_long = width is not None and len(click.unstyle(line)) > width
+        click.echo("\n".join(wrap_line(line, width or 0)) if is_long else line)
+
+
+def wrap_line(line: str, width: int) -> list[str]:
+    """The parts of a line, those after the first as far to the right as it begins, and two letters more."""
+    indent = " " * min(len(line) - len(line.lstrip()), width // 2)
+    return textwrap.wrap(
+        line.strip(),
+        max(20, width),
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def print_notice(line: str) -> None:

@@ -130,9 +130,10 @@ class VerdictFacts(msgspec.Struct, frozen=True, kw_only=True):
     def _reason(self, cause: FirstCause | None) -> str:
         if cause is None:
             return ""
-        if self.not_finite is not None and cause.type == LOSS_EVENT:
-            return _capitalise(_loss_text(self.not_finite))
-        return _capitalise(cause_text(cause))
+        told = [] if cause.type == LOSS_EVENT else [cause_text(cause)]
+        if self.not_finite is not None:
+            told.append(_loss_text(self.not_finite))
+        return _capitalise("; ".join(told))
 
     def _checkpoint(self, last_iteration: int | None) -> Checkpoint | None:
         """The newest checkpoint to go back to."""
@@ -262,9 +263,9 @@ def summarise_verdict(verdict: WorkloadVerdict) -> str:
     found = verdict.not_finite
     parts = [verdict.reason or _state_text(verdict)]
     if found is not None:
-        if verdict.cause is None or verdict.cause.type != LOSS_EVENT:
+        if verdict.cause is None:
             parts.append(_loss_text(found))
-        else:
+        elif verdict.cause.type == LOSS_EVENT:
             parts.append(_state_text(verdict))
         if found.last_finite is not None:
             parts.append(f"last finite loss {found.last_finite:.4g} at iteration {found.last_finite_iteration:,}")

@@ -28,7 +28,7 @@ from lens_core.cli import cli
 from lens_core.cli.keys import keys_in
 from lens_core.cli.tap import line
 from lens_core.cli.top_view import SORTS, TopView
-from lens_core.cli.wording import ago, amount, bytes_text, column_means, plain, sparkline
+from lens_core.cli.wording import ago, amount, bytes_text, column_means, plain, sparkline, wrap_line
 from tests.durations import Stopwatch
 from tests.end_to_end.running_lens import RunningLens, metrics_body, wait_for
 from tests.forked import forked_command, run_lens
@@ -318,3 +318,12 @@ def test_replay_says_how_many_letters_it_sent(tmp_path: Path, run: Callable[...,
 
 def _dead_letters(lens: RunningLens) -> int:
     return int(lens.get("/status")["pipelines"][0]["sinks"][0]["dead_letters"])
+
+
+@given(st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=12), st.integers(1, 40), st.integers(20, 100))
+def test_a_long_line_is_wrapped_between_words_alone(word: str, count: int, width: int) -> None:
+    line = "  " + " ".join([word] * count)
+    parts = wrap_line(line, width)
+    assert " ".join(parts).split() == line.split()
+    assert all(len(part) <= width for part in parts)
+    assert all(part.startswith("    ") for part in parts[1:])

@@ -154,8 +154,8 @@ def test_the_words(found: NotFinite, events: list[Any], summary: str, advice: st
 
 def test_a_failure_stays_the_first_cause() -> None:
     found = verdict([event("out_of_memory", 90, rank=3)], loss_name="loss", loss="NaN", not_finite=FOUND)
-    assert found.reason == "Out of device memory on rank 3"
-    assert found.summary.startswith("Out of device memory on rank 3; loss NaN since iteration 1,200 on rank 3, gpu-7")
+    assert found.reason == "Out of device memory on rank 3; loss NaN since iteration 1,200 on rank 3, gpu-7"
+    assert found.summary == f"{found.reason}; last finite loss 2.314 at iteration 1,199"
 
 
 @pytest.mark.parametrize(
