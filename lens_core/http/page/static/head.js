@@ -2,8 +2,8 @@
 
 import { lastLogged } from "./columns.js";
 import { el, name, table } from "./dom.js";
-import { ago, count, duration, moment } from "./format.js";
-import { empty, figure, frameworkBadges, progress, sparkline, stateBadge, stateCell } from "./pieces.js";
+import { count, duration, moment } from "./format.js";
+import { empty, figure, frameworkBadges, progress, seen, sparkline, stateBadge, stateCell } from "./pieces.js";
 import { link } from "./state.js";
 
 // each: [{uid, detail, events, glance}]
@@ -47,7 +47,7 @@ function trouble({ uid, glance: { verdict } }, line) {
   return el(
     "div",
     { class: `notice ${isInTrouble ? line.state : "failed"}` },
-    el("p", {}, el("strong", {}, name(verdict.summary, 400)), cause ? el("time", { title: ago(cause.at) }, ` · ${moment(cause.at)}, ${ago(cause.at)}`) : null),
+    el("p", {}, el("strong", {}, name(verdict.summary, 400)), cause ? [` · ${moment(cause.at)}, `, seen(cause.at)] : null),
     verdict.advice ? el("p", {}, name(verdict.advice, 400)) : null,
     el(
       "p",
@@ -74,8 +74,7 @@ function tiles(line, glance) {
 }
 
 function lastSeen(line, glance) {
-  const at = lastLogged(line, glance);
-  return el("time", { title: moment(at) }, ago(at));
+  return seen(lastLogged(line, glance));
 }
 
 function pace(speed) {

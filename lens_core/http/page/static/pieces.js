@@ -1,7 +1,7 @@
 // Small things that several views show: states, frameworks, progress, sparklines, empty places.
 
 import { code, el, name, svg } from "./dom.js";
-import { bytes, duration, number, unit, words } from "./format.js";
+import { ago, bytes, duration, moment, number, unit, words } from "./format.js";
 
 const STATES = {
   failed: "Failed",
@@ -122,6 +122,9 @@ export function figure(value, metric) {
 function amount(value, measured, metric) {
   return el("span", { title: metric, class: "figure" }, number(value), measured ? el("small", { class: "quiet" }, ` ${measured}`) : "");
 }
+
+// How long ago something was, in ms of this machine's clock; app.js keeps it true.
+export const seen = (at) => el("time", { title: moment(at), "data-seen": at }, ago(at));
 
 export function empty(title, ...rest) {
   return el("div", { class: "empty" }, el("h2", {}, title), rest.map((item) => el("p", {}, item)));
