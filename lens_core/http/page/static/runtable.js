@@ -29,6 +29,7 @@ export async function runTable(place, { uids, state, signal, changed }) {
     return;
   }
   const { runs, total_count: total } = found;
+  if (!total && !state.runfilter.length) return place.replaceChildren(); // the tab says it
   const baseline = state.baseline ? await baselineOf(state.baseline, runs, signal) : null;
   const allSettings = differing(runs);
   const allMetrics = inOrder([...new Set(runs.flatMap((run) => Object.keys(run.last)))].filter(tells));
