@@ -116,7 +116,7 @@ async def find_not_finite(
         only = min(ranks, default=min((rank for rank in known if rank >= 0), default=_NO_RANK))
         query = msgspec.structs.replace(query, rank=only)
     gaps: dict[int, _Gap] = {}
-    async for part in _parts(store, query, only):
+    async for part in _read_parts(store, query, only):
         gaps.setdefault(part.rank, _Gap()).append_part(part)
     found = {rank: gap for rank, gap in gaps.items() if gap.begin is not None and gap.end is not None}
     if not found:
@@ -124,10 +124,10 @@ async def find_not_finite(
     end = min(gap.end for gap in found.values() if gap.end is not None)
     begin = min(gap.begin for gap in found.values() if gap.begin is not None)
     narrow = msgspec.structs.replace(query, over_parts=None, start_ms=min(begin, end), end_ms=max(begin, end))
-    found_changes = _describe(await _changes(store, narrow, only, found), of_attempt, len(gaps))
+    found_changes = _describe(await _rank_changes(store, narrow, only, found), of_attempt, len(gaps))
     if found_changes is None:  # times that go back: the window is another one than that of the iterations
         whole = msgspec.structs.replace(query, over_parts=None)
-        found_changes = _describe(await _changes(store, whole, only, found), of_attempt, len(gaps))
+        found_changes = _describe(await _rank_changes(store, whole, only, found), of_attempt, len(gaps))
     return found_changes
 
 
@@ -141,9 +141,9 @@ def with_place(found: NotFinite, events: Sequence[EventRow]) -> NotFinite:
     return msgspec.structs.replace(found, ranks=ranks, node=nodes.pop() if len(nodes) == 1 else found.node)
 
 
-async def _changes(store: Store, query: PointQuery, only: int, ranks: Collection[int]) -> dict[int, _Change]:
+async def _rank_changes(store: Store, query: PointQuery, only: int, ranks: Collection[int]) -> dict[int, _Change]:
     changes = {rank: _Change() for rank in ranks}
-    async for point in _parts(store, query, only):
+    async for point in _read_parts(store, query, only):
         if point.rank in changes:
             changes[point.rank].append_point(point)
     return changes
@@ -171,16 +171,16 @@ def _describe(changes: Mapping[int, _Change], runs: Sequence[RunSummary], rank_c
     )
 
 
-async def _parts(store: Store, query: PointQuery, only: int) -> AsyncIterator[_Part]:
+async def _read_parts(store: Store, query: PointQuery, only: int) -> AsyncIterator[_Part]:
     """The points of a query, or its parts where the store answers these; of rank `only` where no rank is told."""
     pieces = store.metric_columns(query)
     async with closing(pieces):
         async for piece in pieces:
-            for part in _parts_of(piece, only):
+            for part in _parts_in(piece, only):
                 yield part
 
 
-def _parts_of(piece: PointColumns, only: int) -> list[_Part]:
+def _parts_in(piece: PointColumns, only: int) -> list[_Part]:
     extras: dict[str, Sequence[Any]] = piece.extras
     has_finite = [math.isfinite(value) for value in piece.values]
     if "steps" in extras:

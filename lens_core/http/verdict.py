@@ -143,7 +143,7 @@ class VerdictFacts(msgspec.Struct, frozen=True, kw_only=True):
         return last_checkpoint(before, self.not_finite.since_iteration - 1)
 
     def _advice(self, advice: Advice | None, checkpoint: Checkpoint | None) -> str:
-        """What to do after a failure, and about a loss that is not finite."""
+        """Advise on a failure, and on a loss that is not finite."""
         told = [] if advice is None else [advice.reason]
         if self.not_finite is not None:
             told.append(_advise_on_loss(self.not_finite, checkpoint))
@@ -203,7 +203,7 @@ def _cause_of_loss(found: NotFinite) -> FirstCause:
 
 
 def _advise_on_loss(found: NotFinite, checkpoint: Checkpoint | None) -> str:
-    """What to do about a loss that is not finite: nothing that is trained on makes it finite again."""
+    """Say how to go on after a loss that is not finite: no further step makes it finite again."""
     if checkpoint is None:
         again = "No checkpoint from before that is known: start anew"
     else:

@@ -43,7 +43,7 @@ def some_curve(rng: random.Random, steps: int) -> list[float]:
 
 
 def expected(curves: dict[int, list[float]]) -> dict[str, Any] | None:
-    """What a look at every point says."""
+    """Look at every point."""
     since = {}
     for rank, values in curves.items():
         ends = max((place + 1 for place, value in enumerate(values) if math.isfinite(value)), default=0)
