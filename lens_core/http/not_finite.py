@@ -94,6 +94,8 @@ async def find_not_finite(
     """
     if math.isfinite(newest.value) and not ranks:
         return None
+    if any(run.data_source == newest.data_source and run.first_seen > newest.timestamp for run in runs):
+        return None  # another attempt goes on, which has not logged its loss yet
     of_attempt = [
         run
         for run in runs

@@ -92,6 +92,15 @@ async def test_the_newest_attempt_counts(asked: QueryApp) -> None:
     assert (found["not_finite"], found["cause"], found["loss"]) == (None, None, 1.0)
 
 
+async def test_an_attempt_that_has_no_loss_yet_is_not_that_of_before(asked: QueryApp) -> None:
+    await asked.spool.deliver(*[row(step, session="a", values={"loss": math.nan}) for step in range(20)])
+    assert (await asked.json("/workloads/workload-1/verdict"))["not_finite"] is not None
+    await asked.spool.deliver(row(5, session="b", values={"lr": 1.0}, event_time=1_700_001_000.0, sequence=10**6))
+    found = await asked.json("/workloads/workload-1/verdict")
+    assert (found["not_finite"], found["reason"]) == (None, "")
+    assert (await asked.json("/triage"))["counts"]["not_finite"] == 0
+
+
 async def test_an_event_names_the_rank_that_rows_do_not(asked: QueryApp) -> None:
     values = [2.0, 1.5, math.inf, math.nan]
     await asked.spool.deliver(*[row(step, values={"loss": value}) for step, value in enumerate(values)])

@@ -52,7 +52,11 @@ export class Chart {
     const factor = factorOf(picture);
     const isNew = before?.columns !== picture.columns || before.log !== picture.log || this.factor !== factor;
     this.factor = factor;
-    if (isNew) this.columns = picture.columns.map((column, place) => (place ? column.map((value) => this.drawn(value)) : column));
+    if (isNew) {
+      const isSame = factor === 1 && !picture.log;
+      this.columns = isSame ? picture.columns : picture.columns.map((column, place) => (place ? column.map((value) => this.drawn(value)) : column));
+      this.dots = []; // by series: the places of dots beside its line
+    }
     const shape = shapeOf(picture);
     if (this.shape !== shape) this.build(shape);
     else if (isNew) this.u.setData(this.columns, false);
@@ -148,8 +152,13 @@ export class Chart {
       stroke: inked(look),
       ...strokes[role],
       ...(isScattered ? { paths: () => null } : {}),
-      points: { show: hasDots, filter: (_, place, show) => (show ? null : lonely(this.columns[place])), size: 4, width: 0, fill: inked(look) },
+      points: { show: hasDots, filter: (_, place, show) => (show ? null : this.dotsOf(place)), size: 4, width: 0, fill: inked(look) },
     };
+  }
+
+  dotsOf(place) {
+    const dots = (this.dots[place] ??= lonely(this.columns[place]));
+    return dots.length ? dots : null;
   }
 
   bands() {

@@ -187,6 +187,7 @@ export function drawn(line, role) {
 
 // The places of values between two that are none: no line leads to them.
 export function lonely(values) {
+  if (!values.includes(null) && values.length > 1) return [];
   const known = values.flatMap((value, place) => (value === undefined ? [] : [place]));
   return known.filter((place, at) => values[place] !== null && values[known[at - 1]] == null && values[known[at + 1]] == null);
 }
