@@ -16,7 +16,11 @@ import click
 BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.-=+*#@"
 CUT, ASCII_CUT = "…", "..."
-_IN_ASCII = str.maketrans({"→": "->", "–": "-", "…": "...", "·": "|", "↑": "^", "↓": "v", "█": "#", "▒": "~", "×": "x"})
+_IN_ASCII = str.maketrans(
+    {"→": "->", "–": "-", "…": "...", "·": "|", "↑": "^", "↓": "v", "█": "#", "▒": "~", "×": "x"}
+    | {"✓": "+", "✗": "x", "│": "|", "─": "-", "▶": ">"}
+    | dict.fromkeys("┌┐└┘├┤┬┴┼", "+")
+)
 # A text is cut between two words where one ends so near.
 _NEAR_WORD = 16
 # From here on a number is written with its exponent.

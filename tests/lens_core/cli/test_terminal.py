@@ -327,3 +327,11 @@ def test_a_long_line_is_wrapped_between_words_alone(word: str, count: int, width
     assert " ".join(parts).split() == line.split()
     assert all(len(part) <= width for part in parts)
     assert all(part.startswith("    ") for part in parts[1:])
+
+
+@pytest.mark.parametrize("command", [["graph"], ["plugins"], ["doctor", "--url", "http://127.0.0.1:1"]])
+def test_a_terminal_without_other_letters_gets_none(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    text = CliRunner().invoke(cli, command).output
+    assert len(text) > 200
+    assert text.isascii(), sorted({letter for letter in text if not letter.isascii()})
