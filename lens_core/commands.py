@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 
 from .cli.client import config_option, daemon_url, find_workload, request_json, url_option
+from .cli.wording import print_text
 from .plugin_api.commands import data_dir_option, json_option
 from .plugin_api.store import Store
 from .plugin_host.host import PluginHost
@@ -19,6 +20,7 @@ __all__ = [
     "find_workload",
     "json_option",
     "open_store",
+    "print_text",
     "request_json",
     "show_progress",
     "url_option",

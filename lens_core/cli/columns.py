@@ -10,29 +10,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from .wording import ago, in_locale, plain
+from .wording import ago, in_locale, is_ascii_only, plain
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 GAP = 2
-# A column that shrinks keeps at least so much.
-LEAST = 16
+# A column that shrinks keeps at least so much, if it does not say itself.
+LEAST = 14
 
 
 class Column(NamedTuple):
     """One column.
 
-    `goes`: the one with the highest number is left out first, 0 never; `shrinks`: its texts may be cut, of one column
-    of a table.
+    `goes`: the one with the highest number is left out first, 0 never; `shrinks`: its texts may be cut, to
+    `least` letters. Several such columns share the room that there is.
     """
 
     title: str
     right: bool = False
     goes: int = 0
     shrinks: bool = False
+    least: int = LEAST
 
 
 Cell = tuple[str, str]
@@ -46,13 +47,18 @@ def fitting_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], wid
     rows = [[(in_locale(text), style) for text, style in row] for row in rows]
     kept = chosen(columns, rows, width)
     room = width - _sum(columns, rows, kept)
+    shrinking = sum(columns[place].shrinks for place in kept)
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0), expand=False)
     for place in kept:
         column = columns[place]
         wide = _width(columns, rows, place)
         if column.shrinks:
-            wide = min(wide, _least(column, wide) + max(0, room))
-        table.add_column(column.title, justify="right" if column.right else "left", no_wrap=True, width=wide)
+            least = _least(column, wide)
+            wide = min(wide, least + max(0, room) // shrinking)
+            room, shrinking = room - (wide - least), shrinking - 1
+        justify: Literal["left", "right"] = "right" if column.right else "left"
+        cut: Literal["crop", "ellipsis"] = "crop" if is_ascii_only() else "ellipsis"
+        table.add_column(column.title, justify=justify, no_wrap=True, width=wide, overflow=cut)
     widths = [column.width for column in table.columns]
     for row in rows:
         # Cut here and not by the table, which knows neither words nor terminals without other letters.
@@ -84,7 +90,7 @@ def _sum(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], kept: Sequen
 
 
 def _least(column: Column, wide: int) -> int:
-    return min(LEAST, wide) if column.shrinks else wide
+    return min(column.least, wide) if column.shrinks else wide
 
 
 def _width(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], place: int) -> int:

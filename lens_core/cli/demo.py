@@ -24,7 +24,7 @@ from ..demo.scripted import Script, right_ledger
 from ..plugin_api.commands import data_dir_option
 from .client import request_json, resolve_data_dir
 from .screen import make_console, pictures
-from .wording import page_address, sparkline
+from .wording import in_locale, page_address, sparkline
 
 PREFERRED_PORT = 8080
 # Without --seconds: long enough for everything that is planted, and the page stays afterwards.
@@ -126,7 +126,7 @@ def _introduce(url: str, workload: str, directory: Path, *, open_page: bool) -> 
 @contextlib.contextmanager
 def _daemon(directory: Path) -> Iterator[str]:
     """A daemon as a child process; gives its address."""
-    click.echo("Starting the daemon with its own PostgreSQL …", err=True)
+    click.echo(in_locale("Starting the daemon with its own PostgreSQL …"), err=True)
     port = _free_port()
     process, line = _start_daemon(directory, port)
     if not line and port and not _free_port():  # somebody has taken the port since it was looked at

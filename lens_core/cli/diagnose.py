@@ -17,7 +17,7 @@ import msgspec
 from ..base.errors import LensError
 from ..plugin_api.commands import data_dir_option, json_option
 from .client import config_option, daemon_url, find_workload, request_json, url_option
-from .wording import plain
+from .wording import plain, print_text
 
 _COLOURS = {"yes": "red", "no": "green", "unknown": "yellow"}
 _SAMPLES = 3
@@ -106,34 +106,34 @@ def _print_answer(answer: dict[str, Any], *, local: bool) -> None:
     hang = answer["hang"]
     verdict = answer.get("verdict")
     if verdict and verdict["cause"]:
-        click.echo(click.style(plain(verdict["summary"], 400), bold=True))
+        print_text(click.style(plain(verdict["summary"], 400), bold=True))
     title = {"yes": "stands still" if local else "hung", "no": "not hung", "unknown": "unknown whether hung"}
-    click.echo(click.style(title[hang["verdict"]], fg=_COLOURS[hang["verdict"]], bold=True) + f": {hang['reason']}")
+    print_text(click.style(title[hang["verdict"]], fg=_COLOURS[hang["verdict"]], bold=True) + f": {hang['reason']}")
     if local:
-        click.echo(f"watched for {answer['watched_seconds']:g} s")
+        print_text(f"watched for {answer['watched_seconds']:g} s")
     elif hang["since"]:
-        click.echo(f"since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(hang['since'] / 1000))}")
+        print_text(f"since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(hang['since'] / 1000))}")
     if hang["ranks"]:
-        click.echo(click.style(f"the others wait for: rank {', '.join(hang['ranks'])}", bold=True))
+        print_text(click.style(f"the others wait for: rank {', '.join(hang['ranks'])}", bold=True))
     for finding in hang.get("evidence", ()):
-        click.echo(f"  {finding['rule']:<10} {finding['verdict']:<8} {finding['reason']}")
+        print_text(f"  {finding['rule']:<10} {finding['verdict']:<8} {finding['reason']}")
     for group in answer["stacks"]:
         _show_group(group)
     for node in answer.get("nodes", ()):
         reports = ", ".join(sorted(node["reports"]))
-        click.echo(f"node {node['node_rank']} ({node['node_type']}): {node['seconds_ago']:.0f} s ago: {reports}")
+        print_text(f"node {node['node_rank']} ({node['node_type']}): {node['seconds_ago']:.0f} s ago: {reports}")
     if advice := answer.get("advice"):
-        click.echo(click.style(f"after the failure: {advice['action']}", bold=True) + f": {advice['reason']}")
+        print_text(click.style(f"after the failure: {advice['action']}", bold=True) + f": {advice['reason']}")
     for error in answer.get("errors", ()):
         click.echo(f"not read: {error}", err=True)
 
 
 def _show_group(group: dict[str, Any]) -> None:
     note = "  <- not where the others are" if group["suspect"] else ""
-    click.echo(
+    print_text(
         click.style(f"\nrank {', '.join(group['ranks'])}{note}", fg="red" if group["suspect"] else None, bold=True)
     )
     for frame in group["frames"][:_SHOWN_FRAMES]:
-        click.echo(f"    {frame}")
+        print_text(f"    {frame}")
     if len(group["frames"]) > _SHOWN_FRAMES:
-        click.echo(f"    … {len(group['frames']) - _SHOWN_FRAMES} more")
+        print_text(f"    … {len(group['frames']) - _SHOWN_FRAMES} more")

@@ -27,7 +27,7 @@ from .client import (
     resolve_data_dir,
     url_option,
 )
-from .wording import plain
+from .wording import in_locale, plain
 
 SIGNS = {"ok": "✓", "warning": "!", "failed": "✗", "skipped": "·"}
 STEP_WIDTH = 22
@@ -137,9 +137,9 @@ def _print_finding(finding: Finding) -> None:
     """One finding; on a terminal its text keeps to its own column."""
     sign = click.style(SIGNS[finding.state], fg=STYLES[finding.state])
     text = plain(finding.text, 2000)
-    click.echo(f"{sign} {finding.step:{STEP_WIDTH}} {_wrapped(text)}")
+    click.echo(in_locale(f"{sign} {finding.step:{STEP_WIDTH}} {_wrapped(text)}"))
     if finding.remedy and finding.state != "ok":
-        click.echo(f"  {'':{STEP_WIDTH}} → {_wrapped(plain(finding.remedy, 2000))}")
+        click.echo(in_locale(f"  {'':{STEP_WIDTH}} → {_wrapped(plain(finding.remedy, 2000))}"))
 
 
 def _wrapped(text: str) -> str:

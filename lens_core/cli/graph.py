@@ -11,6 +11,7 @@ from ..config.loading import Config, PipelineConfig, load_config
 from ..plugin_api.instance import ComponentConfig
 from ..plugin_host.host import PluginHost
 from .client import plugins_dir_option
+from .wording import print_text
 
 
 @click.command("graph")
@@ -24,7 +25,7 @@ def command(file: Path | None) -> None:
       lens graph lens.yaml
       lens graph                 what runs when there is no file
     """
-    click.echo("\n".join(line.rstrip() for line in draw(load_config(file, PluginHost.load()))))
+    print_text("\n".join(line.rstrip() for line in draw(load_config(file, PluginHost.load()))))
 
 
 def draw(config: Config) -> Iterator[str]:

@@ -13,6 +13,7 @@ from ..base.errors import PluginError
 from ..plugin_host.host import PluginHost
 from ..plugin_host.info import ComponentInfo, ComponentKind, PluginInfo
 from .client import plugins_dir_option
+from .wording import print_text
 
 _COLOURS = {
     "loaded": "green",
@@ -60,9 +61,9 @@ def command(name: str | None, kind: ComponentKind | None, deprecated: bool, as_j
         )
     elif name is not None:
         for plugin in plugins:
-            click.echo("\n".join(_details(plugin)))
+            print_text("\n".join(_details(plugin)))
     else:
-        click.echo("\n".join(_plugin_table(plugins)))
+        print_text("\n".join(_plugin_table(plugins)))
 
 
 def _plugins_named(name: str, plugins: list[PluginInfo]) -> list[PluginInfo]:

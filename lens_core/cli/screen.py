@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .wording import in_locale
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -88,6 +90,6 @@ def _lines(title: str, total: int | None) -> Callable[[int], None]:
         nonlocal last
         if time.monotonic() - last >= LINES_EVERY_SECONDS:
             last = time.monotonic()
-            click.echo(f"{title}: {done:,}{'' if total is None else f' of {total:,}'} …", err=True)
+            click.echo(in_locale(f"{title}: {done:,}{'' if total is None else f' of {total:,}'} …"), err=True)
 
     return print_line

@@ -16,7 +16,7 @@ from ..base.errors import LensError
 from ..model.records import RECORD_KINDS
 from ..plugin_api.commands import data_dir_option, json_option
 from .client import config_option, daemon_url, find_workload, request_headers, request_json, url_option
-from .wording import amount, plain
+from .wording import amount, in_locale, plain
 
 # A heartbeat comes every 15 s; a daemon that says nothing for so long is gone.
 SILENCE_SECONDS = 40.0
@@ -100,7 +100,7 @@ def _endless(address: str, parameters: list[tuple[str, str]]) -> Iterator[tuple[
         try:
             yield from _events(address, parameters)
         except httpx.HTTPError as error:
-            click.echo(f"lens: {address} does not answer ({error}); retrying …", err=True)
+            click.echo(in_locale(f"lens: {address} does not answer ({error}); retrying …"), err=True)
         time.sleep(1.0)
 
 

@@ -44,6 +44,9 @@ LOST = ("filtered", "refused", "dropped", "dead", "lost")
 MOST_GLANCES = 100
 # Columns from which on there is room for a longer line of bars.
 WIDE = 110
+LEAST_REASON = 22
+# Columns below which there is room for none.
+NARROW = 80
 
 
 def _known_states(text: str) -> str:
@@ -256,7 +259,7 @@ def _workloads(seen: dict[str, Any], width: int) -> Table:
     columns = [
         Column("state"),
         Column("workload", shrinks=True),
-        Column("why", goes=2),
+        Column("why", goes=2, shrinks=True, least=LEAST_REASON),
         Column("framework", goes=4),
         Column("iteration", right=True),
         Column("done", right=True, goes=1),
@@ -266,7 +269,7 @@ def _workloads(seen: dict[str, Any], width: int) -> Table:
         Column("good", right=True, goes=6),
         Column("seen", right=True, goes=3),
     ]
-    bars = 20 if width >= WIDE else 10
+    bars = 20 if width >= WIDE else 10 if width >= NARROW else 0
     return fitting_table(columns, [_workload_row(line, seen["time"], bars) for line in seen["workloads"]], width)
 
 
@@ -278,7 +281,7 @@ def _workload_row(line: dict[str, Any], now_ms: int, bars: int) -> list[tuple[st
     return [
         (line["state"], STYLES.get(line["state"], "")),
         (plain(line["name"], 40), ""),
-        (plain(_why(line), 48), STYLES.get(line["state"], "")),
+        (plain(_why(line), 48), STYLES["stalled" if line["state"] == "stalled" else "failed"]),
         (plain(framework), ""),
         ("–" if done is None else f"{done:,}", ""),
         (_share(done, target), ""),
@@ -308,4 +311,4 @@ def _loss(glance: Mapping[str, Any], bars: int) -> str:
     numbers = [value for value in values if isinstance(value, int | float)]
     mark = "!" if len(numbers) < len(values) else ""
     shown = f"{newest if isinstance(newest, str) else amount(newest)}{mark}"
-    return f"{sparkline(numbers, bars)} {shown}".lstrip()
+    return f"{sparkline(numbers, bars) if bars else ''} {shown}".lstrip()

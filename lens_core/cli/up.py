@@ -11,7 +11,7 @@ import click
 from ..base.redaction import hide
 from ..plugin_api.commands import data_dir_option
 from .client import plugins_dir_option
-from .wording import plain
+from .wording import in_locale, plain
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -134,7 +134,8 @@ def _announce(daemon: Daemon) -> None:
     page = (config.server.public_url or daemon.url).rstrip("/")
     click.echo(f"  page:     {page}/")
     for name, pipeline in config.pipelines.items():
-        click.echo(f"  pipeline {name}: {', '.join(pipeline.sources) or 'nothing'} → {', '.join(pipeline.sinks)}")
+        sources = ", ".join(pipeline.sources) or "nothing"
+        click.echo(in_locale(f"  pipeline {name}: {sources} → {', '.join(pipeline.sinks)}"))
     store = daemon.assembly.store if daemon.assembly is not None else None
     if store is not None and store.notice():
         click.echo(f"  {config.store}:    {plain(hide(store.notice()), 400)}")

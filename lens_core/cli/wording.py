@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -14,9 +16,15 @@ import click
 BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.-=+*#@"
 CUT, ASCII_CUT = "…", "..."
-_IN_ASCII = str.maketrans({"→": "->", "–": "-", "…": "...", "·": "|", "↑": "^", "↓": "v"})
+_IN_ASCII = str.maketrans(
+    {"→": "->", "–": "-", "…": "...", "·": "|", "↑": "^", "↓": "v", "█": "#", "▒": "~", "×": "x"}
+    | {"✓": "+", "✗": "x", "│": "|", "─": "-", "▶": ">"}
+    | dict.fromkeys("┌┐└┘├┤┬┴┼", "+")
+)
 # A text is cut between two words where one ends so near.
 _NEAR_WORD = 16
+# From here on a number is written with its exponent.
+_LARGEST_UNIT = 1e15
 # The colours of the states of components.
 STATE_STYLES = {
     "failing": "bold red",
@@ -26,6 +34,27 @@ STATE_STYLES = {
     "sending": "green",
     "running": "green",
 }
+
+
+def print_text(text: str) -> None:
+    """Print lines, in the letters of the locale; on a terminal those that are too long are wrapped between words."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in in_locale(text).split("\n"):
+        is_long = width is not None and len(click.unstyle(line)) > width
+        click.echo("\n".join(wrap_line(line, width or 0)) if is_long else line)
+
+
+def wrap_line(line: str, width: int) -> list[str]:
+    """The parts of a line, those after the first as far to the right as it begins, and two letters more."""
+    indent = " " * min(len(line) - len(line.lstrip()), width // 2)
+    return textwrap.wrap(
+        line.strip(),
+        max(20, width),
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def print_notice(line: str) -> None:
@@ -58,9 +87,8 @@ def sparkline(values: Sequence[float], width: int) -> str:
         return ""
     bars = ASCII_BARS if is_ascii_only() else BARS
     means = column_means(values, width)
-    low, high = min(means), max(means)
-    scale = (len(bars) - 1) / (high - low) if high > low else 0.0
-    return "".join(bars[round((mean - low) * scale)] for mean in means)
+    low, half = min(means), max(means) / 2 - min(means) / 2  # the range of the largest numbers is infinite
+    return "".join(bars[round((mean / 2 - low / 2) / half * (len(bars) - 1)) if half else 0] for mean in means)
 
 
 def column_means(values: Sequence[float], width: int) -> list[float]:
@@ -69,7 +97,7 @@ def column_means(values: Sequence[float], width: int) -> list[float]:
     shares = [
         values[column * len(values) // columns : (column + 1) * len(values) // columns] for column in range(columns)
     ]
-    return [sum(share) / len(share) for share in shares]
+    return [min(max(share), max(min(share), sum(value / len(share) for value in share))) for share in shares]
 
 
 def plain(text: str, longest: int = 60) -> str:
@@ -91,6 +119,8 @@ def amount(value: float | None) -> str:
     if value is None:
         return "–"
     size = abs(value)
+    if size >= _LARGEST_UNIT:
+        return f"{value:.3g}"
     for unit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
         if size >= unit:
             return f"{value / min(unit, 1e3 if letter == 'k' else unit):.3g} {letter}"

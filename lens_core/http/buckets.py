@@ -21,6 +21,9 @@ Doubles: TypeAlias = npt.NDArray[np.float64]
 MOST_PERCENTILE_POINTS = 5_000_000
 _FEWEST = 3
 _FEW_VALUES, _SAMPLE_VALUES = 20_000, 4_000
+_LARGEST = float(np.finfo(np.float64).max)
+# The sums of shares of values below it do not leave what a number can hold, whatever their rounding.
+_LARGE = _LARGEST / 4
 
 
 class Buckets(NamedTuple):
@@ -80,14 +83,19 @@ class MovingAverage:
             return values
         mean, weight, reach = (1 - self.weight) * values, self.weight, 1
         mean[0] += self.weight * self.mean
+        is_large = max(abs(self.mean), values.max(), -values.min()) > _LARGE
         # Each pass doubles how many values before it an element has summed up, until their weight is nothing.
         while reach < mean.size and weight > 0.0:
-            mean[reach:] += weight * mean[:-reach]
+            with np.errstate(over="ignore"):
+                mean[reach:] += weight * mean[:-reach]
+            if is_large:  # rounding would make it infinite for ever
+                np.clip(mean, -_LARGEST, _LARGEST, out=mean)
             weight, reach = weight * weight, 2 * reach
         self.mean = float(mean[-1])
         steps = self.steps + np.arange(1, values.size + 1)
         self.steps += values.size
-        shown = mean / -np.expm1(steps * math.log(self.weight)) if self.weight > 0 else mean
+        with np.errstate(over="ignore"):
+            shown = mean / -np.expm1(steps * math.log(self.weight)) if self.weight > 0 else mean
         # Rounding must not lead out of what was seen: a constant stays the constant that it is.
         low = np.minimum.accumulate(np.minimum(values, self._low))
         high = np.maximum.accumulate(np.maximum(values, self._high))
@@ -278,7 +286,8 @@ class CurveBuckets:
         lengths = np.diff(starts, append=kept.size)
         steps = values[kept]
         if starts.size < kept.size:
-            steps = np.add.reduceat(steps / np.repeat(lengths, lengths), starts)
+            low, high = np.minimum.reduceat(steps, starts), np.maximum.reduceat(steps, starts)
+            steps = np.clip(_means(steps, lengths, starts), low, high)
         smoothed[kept] = np.repeat(self._average.smooth_steps(steps), lengths)
         return smoothed
 
@@ -307,7 +316,8 @@ def _merge_rows(every: Buckets) -> Buckets:
     # Shares of the mean, not a sum: that of large values would be infinite.
     shares = every.finite / np.repeat(np.maximum(finite, 1), lengths)
     lowest, highest = np.minimum.reduceat(every.lowest, starts), np.maximum.reduceat(every.highest, starts)
-    means = np.add.reduceat(every.means * shares, starts)
+    with np.errstate(over="ignore"):
+        means = np.add.reduceat(every.means * shares, starts)
     return Buckets(
         every.numbers[starts],
         every.iterations[ends],
@@ -328,8 +338,8 @@ def _means(values: Doubles, counts: Integers, starts: Integers) -> Doubles:
     parts = np.maximum(counts, 1)
     with np.errstate(over="ignore", invalid="ignore"):
         means: Doubles = np.add.reduceat(values, starts) / parts
-    if not np.isfinite(means).all():
-        means = np.add.reduceat(values / np.repeat(parts, np.diff(starts, append=values.size)), starts)
+        if not np.isfinite(means).all():
+            means = np.add.reduceat(values / np.repeat(parts, np.diff(starts, append=values.size)), starts)
     return means
 
 
@@ -362,4 +372,5 @@ def percentile(values: Doubles, share: float) -> float:
     above = min(below + 1, values.size - 1)
     ordered = np.partition(values, [below, above])
     low, high = float(ordered[below]), float(ordered[above])
-    return low + (high - low) * (place - below)
+    part, width = place - below, high - low
+    return low + width * part if math.isfinite(width) else low * (1 - part) + high * part

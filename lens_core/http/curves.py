@@ -151,7 +151,10 @@ class _Gathered:
         columns = {name: np.array(column, float) for name, column in piece.extras.items()}  # NaN for none
         counts = columns["count"].astype(np.int64)
         finite = counts - columns["not_finite"].astype(np.int64)
-        points = Points(iterations, times, np.frombuffer(piece.values, np.float64))
+        means = np.frombuffer(piece.values, np.float64)
+        # The sum of the largest values is infinite; their mean is between them.
+        means = np.where(np.isinf(means) & (finite > 0), np.clip(means, columns["min"], columns["max"]), means)
+        points = Points(iterations, times, means)
         self._curve.append_summaries(
             points, columns["lowest_rank"], Extremes(counts, finite, columns["min"], columns["max"])
         )

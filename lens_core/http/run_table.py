@@ -174,9 +174,9 @@ async def _facts_of(store: Store, uids: Sequence[str]) -> dict[str, list[_RunFac
     """The runs of workloads; none of one that nobody knows."""
     details = await store.workloads_of(uids)
     known = list(details)
-    events, evidence, repeated, kept_values = await asyncio.gather(
+    events, configs, repeated, kept_values = await asyncio.gather(
         store.events_of(known, limit=_MOST_EVENTS),
-        store.evidence_of(known),
+        store.run_configs(known),
         store.repeated_runs(known),
         store.run_values(known, most=MOST_METRICS),
     )
@@ -189,7 +189,7 @@ async def _facts_of(store: Store, uids: Sequence[str]) -> dict[str, list[_RunFac
         )
     return {
         uid: _runs_of(
-            details[uid], events[uid], _configurations(evidence[uid]), values[uid], _tellers(repeated.get(uid, {}))
+            details[uid], events[uid], _flat_configs(configs[uid]), values[uid], _tellers(repeated.get(uid, {}))
         )
         if uid in details
         else []
@@ -261,20 +261,13 @@ def _more_is_better(name: str) -> bool:
     return _MORE_IS_BETTER.search(name.lower()) is not None
 
 
-def _configurations(evidence: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The configuration of each run, flat; evidence newest first, and the newest holds."""
+def _flat_configs(configs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """The configuration of each run, flat; those of a run newest first, and the newest holds."""
     found: dict[str, dict[str, Any]] = {}
-    for item in reversed(evidence):
-        if config := config_in(item.get("facts") or {}):
-            merge_flat(config, "", found.setdefault(item.get("run_id") or "", {}))
+    for run_id, of_run in configs.items():
+        for config in reversed(of_run):
+            merge_flat(config, "", found.setdefault(run_id, {}))
     return found
-
-
-def config_in(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration of a run in the facts of its evidence: as wandb has it, else as another tracker; {} if none."""
-    wandb = facts.get("wandb")
-    config = (wandb.get("config") if isinstance(wandb, Mapping) else None) or facts.get("config")
-    return config if isinstance(config, Mapping) else {}
 
 
 def merge_flat(value: Mapping[str, Any], path: str, into: dict[str, Any]) -> None:

@@ -12,9 +12,11 @@ import msgspec
 from ..diagnosis import Advice, HangVerdict, RankFailure, advise, failures_since_start
 from ..model.queries import EventRow, RunSummary
 from ..plugin_api.overview import Overview, State, state_of
+from .not_finite import LOSS_EVENT, NotFinite
 
 _CHECKPOINTS = ("checkpoint_saved",)
 _TROUBLE = ("failed", "stalled")
+_MOST_NAMED = 8
 _LONGEST_REASON = 200
 _CAUSES = {
     "device_memory": "out of device memory",
@@ -53,7 +55,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 class WorkloadVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict; `summary` is all of it in one line, without the time, `reason` what it says of the first cause.
 
-    `loss` is a text where it is not finite.
+    `loss` is a text where it is not finite; `not_finite` says since when, of the lowest rank or of another one.
+    `checkpoint` is then the newest from before that: later ones hold what made the loss so.
 
     `steps_lost`: iterations after the last checkpoint, of a failed job; None where no checkpoint is known.
     """
@@ -68,6 +71,7 @@ class WorkloadVerdict(msgspec.Struct, frozen=True, kw_only=True):
     last_logged: int | None = None
     loss_name: str | None = None
     loss: float | str | None = None
+    not_finite: NotFinite | None = None
     checkpoint: Checkpoint | None = None
     steps_lost: int | None = None
 
@@ -85,6 +89,7 @@ class VerdictFacts(msgspec.Struct, frozen=True, kw_only=True):
     events: Sequence[EventRow]
     loss_name: str | None = None
     loss: float | str | None = None
+    not_finite: NotFinite | None = None
     hang: HangVerdict | None = None
 
     def verdict(self, now_ms: int) -> WorkloadVerdict:
@@ -98,26 +103,51 @@ class VerdictFacts(msgspec.Struct, frozen=True, kw_only=True):
             cause = first_cause(advice, failures)
         elif state in _TROUBLE:
             cause = self._newest_trouble(state)
+        elif self.not_finite is not None:
+            cause = _cause_of_loss(self.not_finite)
         last = _last_iteration(self.runs)
-        checkpoint = last_checkpoint(self.events, last)
+        checkpoint = self._checkpoint(last)
         lost = None
         if state == "failed" and last is not None and checkpoint is not None and checkpoint.iteration is not None:
             lost = max(0, last - checkpoint.iteration)
         found = WorkloadVerdict(
             state=state,
             summary="",
-            reason="" if cause is None else _capitalise(cause_text(cause)),
+            reason=self._reason(cause),
             cause=cause,
             action=None if advice is None else advice.decision.name,
-            advice="" if advice is None else advice.reason,
+            advice=self._advice(advice, checkpoint),
             last_iteration=last,
             last_logged=last_logged(self.line),
             loss_name=self.loss_name,
             loss=self.loss,
+            not_finite=self.not_finite,
             checkpoint=checkpoint,
             steps_lost=lost,
         )
         return msgspec.structs.replace(found, summary=summarise_verdict(found))
+
+    def _reason(self, cause: FirstCause | None) -> str:
+        if cause is None:
+            return ""
+        told = [] if cause.type == LOSS_EVENT else [cause_text(cause)]
+        if self.not_finite is not None:
+            told.append(_loss_text(self.not_finite))
+        return _capitalise("; ".join(told))
+
+    def _checkpoint(self, last_iteration: int | None) -> Checkpoint | None:
+        """The newest checkpoint to go back to."""
+        if self.not_finite is None:
+            return last_checkpoint(self.events, last_iteration)
+        before = [event for event in self.events if event.timestamp <= self.not_finite.since]
+        return last_checkpoint(before, self.not_finite.since_iteration - 1)
+
+    def _advice(self, advice: Advice | None, checkpoint: Checkpoint | None) -> str:
+        """Advise on a failure, and on a loss that is not finite."""
+        told = [] if advice is None else [advice.reason]
+        if self.not_finite is not None:
+            told.append(_advise_on_loss(self.not_finite, checkpoint))
+        return " ".join(told)
 
     def _newest_trouble(self, state: State) -> FirstCause | None:
         """The event that a state comes from; of a stall also the rank that the others wait for."""
@@ -158,6 +188,51 @@ def _cause_of(event: EventRow, cause: str, evidence: str, rank: int | None) -> F
     )
 
 
+def _cause_of_loss(found: NotFinite) -> FirstCause:
+    last = "" if found.last_finite is None else f", {found.last_finite:.4g} before"
+    return FirstCause(
+        type=LOSS_EVENT,
+        cause="",
+        evidence=f"loss {found.value}{last}",
+        at=found.since,
+        iteration=found.since_iteration,
+        rank=found.ranks[0] if len(found.ranks) == 1 else None,
+        node=found.node,
+        pod_name="",
+    )
+
+
+def _advise_on_loss(found: NotFinite, checkpoint: Checkpoint | None) -> str:
+    """Say how to go on after a loss that is not finite: no further step makes it finite again."""
+    if checkpoint is None:
+        again = "No checkpoint from before that is known: start anew"
+    else:
+        named = f"of iteration {checkpoint.iteration:,}" if checkpoint.iteration is not None else "from before that"
+        again = f"Restart from the checkpoint {named}"
+    where = f" on {ranks_text(found.ranks)}" if found.ranks and not found.is_everywhere else ""
+    return (
+        f"Stop the job if its loss stays so. {again}, with a lower learning rate or clipped gradients,"
+        f" or without the data of iteration {found.since_iteration:,}{where}."
+    )
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Name some ranks: `rank 3`, `ranks 3, 5 and 8`, `ranks 0, 1, 2 and 61 others`."""
+    names = [str(rank) for rank in ranks]
+    if len(names) > _MOST_NAMED:
+        names = [*names[: _MOST_NAMED - 1], f"{len(names) - _MOST_NAMED + 1} others"]
+    return f"rank {names[0]}" if len(names) == 1 else f"ranks {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _loss_text(found: NotFinite) -> str:
+    """Say since when and where a loss is not finite: `loss NaN since iteration 1,200 on rank 3, gpu-7`."""
+    where = ""
+    if found.ranks:
+        where = " on all ranks" if found.is_everywhere else f" on {ranks_text(found.ranks)}"
+    node = "" if not found.node else f"{',' if where else ' on'} {found.node}"
+    return f"loss {found.value} since iteration {found.since_iteration:,}{where}{node}"
+
+
 def _last_iteration(runs: Sequence[RunSummary]) -> int | None:
     """The highest iteration of the attempt that logged last."""
     newest = max(runs, key=lambda run: run.last_seen, default=None)
@@ -185,8 +260,16 @@ def last_checkpoint(events: Sequence[EventRow], last_iteration: int | None) -> C
 
 def summarise_verdict(verdict: WorkloadVerdict) -> str:
     """Say a verdict in one line: `Out of device memory on rank 11, gpu-node-18; loss 1.38; 339 steps lost`."""
+    found = verdict.not_finite
     parts = [verdict.reason or _state_text(verdict)]
-    if verdict.loss is not None:
+    if found is not None:
+        if verdict.cause is None:
+            parts.append(_loss_text(found))
+        elif verdict.cause.type == LOSS_EVENT:
+            parts.append(_state_text(verdict))
+        if found.last_finite is not None:
+            parts.append(f"last finite loss {found.last_finite:.4g} at iteration {found.last_finite_iteration:,}")
+    elif verdict.loss is not None:
         value = verdict.loss if isinstance(verdict.loss, str) else f"{verdict.loss:.4g}"
         parts.append(f"loss {value}")
     if verdict.checkpoint is not None and verdict.checkpoint.iteration is not None:

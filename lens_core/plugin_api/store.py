@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, cast
 
 from ..base.deprecation import former_name
@@ -52,6 +52,13 @@ __all__ = [
     "sources_of",
     "stored_name",
 ]
+
+
+def config_in(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a run in the facts of its evidence: as wandb has it, else as another tracker; {} if none."""
+    wandb = facts.get("wandb")
+    config = (wandb.get("config") if isinstance(wandb, Mapping) else None) or facts.get("config")
+    return dict(config) if isinstance(config, Mapping) else {}
 
 
 class Store(Sink):
@@ -223,10 +230,26 @@ class Store(Sink):
         """
         return {}
 
+    async def run_configs(self, workload_uids: Sequence[str]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+        """By workload and run ('': none was named) the configurations in the evidence, newest first. Since 1.3."""
+        found: dict[str, dict[str, list[dict[str, Any]]]] = {uid: {} for uid in workload_uids}
+        for uid, items in (await self.evidence_of(workload_uids)).items():
+            for item in items:
+                if config := config_in(item.get("facts") or {}):
+                    found[uid].setdefault(item.get("run_id") or "", []).append(config)
+        return found
+
     async def repeated_runs(self, workload_uids: Sequence[str]) -> dict[str, dict[str, str]]:
         """By workload the runs that tell of the training of another run, each with that one; none by default.
 
         Several trackers of one job, its log or a collector repeat it. Since 1.3.
+        """
+        return {}
+
+    async def not_finite_ranks(self, workload_uids: Sequence[str]) -> dict[str, dict[str, list[int]]]:
+        """By workload and metric the ranks whose newest value is not finite, in the attempt that was logged last.
+
+        As far as the store knows it without reading points; by default none. Since 1.3.
         """
         return {}
 

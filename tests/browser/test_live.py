@@ -82,11 +82,13 @@ def test_a_daemon_that_stands_still_is_not_live(browse: Browse, own_lens: OwnLen
     lens.drained()
     with browse(lens.url) as watched:
         watched.expected = EXPECTED_WHEN_AWAY
-        page = watched.open("/", ".connection.up")
+        page = watched.open("/#/workload?uid=job", ".connection.up")
+        page.wait_for_selector(".tiles [data-seen]")
         assert lens.process is not None
         lens.process.send_signal(signal.SIGSTOP)
         try:
             page.wait_for_selector(".connection.down")
+            page.wait_for_selector(".tiles [data-seen]:has-text('s ago')")  # which nobody tells the page now
         finally:
             lens.process.send_signal(signal.SIGCONT)
         page.wait_for_selector(".connection.up")

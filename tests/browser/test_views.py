@@ -384,7 +384,7 @@ def test_any_metric_is_an_axis_and_what_log_scales_hide_is_said(lens: RunningLen
         page.get_by_label("Log y").check()
         watched.until(
             "document.querySelector('.card .hint').textContent"
-            " === '200 points at or below 0 not shown, 1 point left of 0 not shown'"
+            " === '200 points at or below 0 not shown, 1 point at or left of 0 not shown'"
         )
         watched.shot("log-log")
         with browse() as another:

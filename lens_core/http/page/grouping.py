@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...base.errors import BadRequest
-from ...plugin_api.store import Store
-from ..run_table import config_in, merge_flat
+from ...plugin_api.store import Store, config_in
+from ..run_table import merge_flat
 
 GROUPS = ("namespace", "state", "project", "config.NAME")
 # Settings change with a new run; what is known of a workload holds for so long.

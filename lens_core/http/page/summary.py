@@ -31,6 +31,7 @@ from ...plugin_api.store import Store
 from ..attempts import AttemptEnd, describe_attempts
 from ..detection import all_opinions
 from ..diagnosis import hang_of, reports_of
+from ..not_finite import find_not_finite, with_place
 from ..point_text import special_name
 from ..progress import progress_of
 from ..state import ApiState
@@ -135,6 +136,7 @@ class TrainingSummaries:
         verdict = fuse(await all_opinions(store, uid, evidence, self._state.rules), self._state.rules.relations)
         runs = detail.runs if detail else []
         speed, target, eta = time_left(runs)
+        values, newest = await _metric_values(store, uid, metrics, runs)
         summary = TrainingSummary(
             workload_uid=uid,
             wrapper_framework=verdict.wrapper_framework or None,
@@ -146,21 +148,37 @@ class TrainingSummaries:
             target_iteration=target,
             eta_seconds=eta,
             links=tracker_links(evidence),
-            **await _metric_values(store, uid, metrics, runs),
+            **values,
         )
-        return summary, None if detail is None else await _verdict_facts(store, detail, summary)
+        return summary, None if detail is None else await _verdict_facts(store, detail, summary, newest)
 
 
-async def _verdict_facts(store: Store, detail: WorkloadDetail, summary: TrainingSummary) -> VerdictFacts:
-    found = await store.events(summary.workload_uid, limit=MOST_EVENTS)
+async def _verdict_facts(
+    store: Store, detail: WorkloadDetail, summary: TrainingSummary, newest: MetricPoint | None
+) -> VerdictFacts:
+    uid = summary.workload_uid
+    found = await store.events(uid, limit=MOST_EVENTS)
+    not_finite = None
+    if newest is not None:
+        ranks = (await store.not_finite_ranks([uid])).get(uid, {}).get(newest.metric_name, [])
+        not_finite = await find_not_finite(store, uid, newest, detail.runs, ranks)
+        not_finite = None if not_finite is None else with_place(not_finite, found)
     events = [event for event in found if event.type in DIAGNOSIS_EVENTS]
     line = line_of(detail.summary, detail.runs, events)
-    return VerdictFacts(line=line, runs=detail.runs, events=events, loss_name=summary.loss_name, loss=summary.loss)
+    return VerdictFacts(
+        line=line,
+        runs=detail.runs,
+        events=events,
+        loss_name=summary.loss_name,
+        loss=summary.loss,
+        not_finite=not_finite,
+    )
 
 
 async def _metric_values(
     store: Store, uid: str, metrics: Sequence[MetricInfo], runs: Sequence[RunSummary]
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], MetricPoint | None]:
+    """The values of a summary, and the newest point of the loss."""
     names = [metric.name for metric in metrics]
     loss, speed, memory = (
         choose_name(names, LOSS),
@@ -169,17 +187,19 @@ async def _metric_values(
     )
     wanted = tuple(dict.fromkeys(name for name in (loss, speed, memory) if name is not None))
     if not wanted:
-        return {}
+        return {}, None
     points = await _newest_points(store, PointQuery(workload_uid=uid, metrics=wanted, max_points=SPARK_POINTS), runs)
-    return {
+    newest = points[loss][-1] if loss and points[loss] else None
+    values = {
         "loss_name": loss,
-        "loss": _newest_value(points[loss]) if loss else None,
+        "loss": None if newest is None else _value_or_text(newest.value),
         "spark": spark(points[loss]) if loss else [],
         "throughput_name": speed,
         "throughput": _last(points[speed]) if speed else None,
         "memory_name": memory,
         "memory": _last(points[memory]) if memory else None,
     }
+    return values, newest
 
 
 async def _newest_points(store: Store, query: PointQuery, runs: Sequence[RunSummary]) -> dict[str, list[MetricPoint]]:
@@ -252,15 +272,14 @@ def _telling(share: Sequence[float]) -> float | str:
     for value in share:
         if not math.isfinite(value):
             return special_name(value)
-    mean = sum(share) / len(share)
-    return float(f"{max(share, key=lambda value: abs(value - mean)):.5g}")
+    mean = sum(value / len(share) for value in share)  # a sum of large values would be infinite
+    found = max(share, key=lambda value: abs(value / 2 - mean / 2))
+    rounded = float(f"{found:.5g}")
+    return rounded if math.isfinite(rounded) else found
 
 
-def _newest_value(points: Sequence[MetricPoint]) -> float | str | None:
+def _value_or_text(value: float) -> float | str:
     """Return the newest value; a loss that is no number any more must not look like the last one that was."""
-    if not points:
-        return None
-    value = points[-1].value
     return value if math.isfinite(value) else special_name(value)
 
 

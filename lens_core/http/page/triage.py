@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 import msgspec
@@ -184,12 +184,14 @@ class Triage:
                 break
         now_ms = round(time.time() * 1000)
         states = [state_of(line, now_ms) for line in found]
-        values = await _newest_values(store, [line.summary.workload_uid for line in found[:MOST_VALUES]])
+        newest = [line.summary.workload_uid for line in found[:MOST_VALUES]]
+        values, not_finite = await _newest_values(store, newest), await store.not_finite_ranks(newest)
         running = [line for line, state in zip(found, states, strict=True) if state == "running"][:MOST_FINDINGS]
         slow = {line.summary.workload_uid for line in running if await self._is_slow(store, line)}
         return [
-            _triage_line(line, state, values.get(line.summary.workload_uid, {}), line.summary.workload_uid in slow)
+            _triage_line(line, state, values.get(uid, {}), not_finite.get(uid, ()), is_slow=uid in slow)
             for line, state in zip(found, states, strict=True)
+            for uid in (line.summary.workload_uid,)
         ]
 
     async def _is_slow(self, store: Store, line: Overview) -> bool:
@@ -205,11 +207,15 @@ class Triage:
         return kept[1]
 
 
-def _triage_line(line: Overview, state: State, values: Mapping[str, float], is_slow: bool) -> TriageLine:
+def _triage_line(
+    line: Overview, state: State, values: Mapping[str, float], not_finite: Container[str], *, is_slow: bool
+) -> TriageLine:
+    """A line; `not_finite` are the metrics that are not finite on any rank."""
     loss, speed = choose_name([*values], LOSS), choose_name([*values], THROUGHPUT)
     newest = values[loss] if loss else None
     is_finite = newest is None or math.isfinite(newest)
-    flags = frozenset(name for name, is_set in zip(FLAGS, (is_slow, not is_finite), strict=True) if is_set)
+    is_flagged = not is_finite or loss in not_finite
+    flags = frozenset(name for name, is_set in zip(FLAGS, (is_slow, is_flagged), strict=True) if is_set)
     throughput = values[speed] if speed and math.isfinite(values[speed]) else None
     return TriageLine(line, state, flags, newest if is_finite else None, throughput)
 

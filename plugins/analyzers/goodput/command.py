@@ -9,7 +9,15 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
-from lens_core.commands import config_option, daemon_url, data_dir_option, find_workload, request_json, url_option
+from lens_core.commands import (
+    config_option,
+    daemon_url,
+    data_dir_option,
+    find_workload,
+    print_text,
+    request_json,
+    url_option,
+)
 
 BY = ("cause", "node", "framework", "namespace", "name", "workload")
 
@@ -116,7 +124,7 @@ def _of_log(path: str, times: BinaryIO | None, price: float | None, as_json: boo
         _print({"runs": [answer]})
     else:
         pace = {"typical": ledger.typical_seconds, "best": ledger.best_seconds}
-        click.echo(report(answer | {"step_seconds": pace}))
+        print_text(report(answer | {"step_seconds": pace}))
 
 
 def _show(answer: dict[str, Any], as_json: bool, *, fleet: bool) -> None:
@@ -125,11 +133,11 @@ def _show(answer: dict[str, Any], as_json: bool, *, fleet: bool) -> None:
     if as_json:
         _print(answer)
     elif fleet:
-        click.echo(fleet_report(answer))
+        print_text(fleet_report(answer))
     elif not answer["runs"]:
         click.echo("nothing is stored of this workload, or nothing with steps")
     else:
-        click.echo("\n\n".join(report(run) for run in answer["runs"]))
+        print_text("\n\n".join(report(run) for run in answer["runs"]))
 
 
 def _print(answer: dict[str, Any]) -> None:

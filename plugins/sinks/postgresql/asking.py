@@ -35,7 +35,7 @@ from .facts import read_diagnoses
 from .left_out import left_out
 from .overview import overview, overviews_of
 from .point_store import PointStore
-from .run_values import repeated_runs, run_values
+from .run_values import not_finite_ranks, repeated_runs, run_values
 
 
 class Asking(Store):
@@ -160,6 +160,11 @@ class Asking(Store):
         async with self._database.reading() as connection:
             return await repeated_runs(connection, workload_uids)
 
+    async def not_finite_ranks(self, workload_uids: Sequence[str]) -> dict[str, dict[str, list[int]]]:
+        """The ranks of newest attempts whose newest value is not finite, by metric."""
+        async with self._database.reading() as connection:
+            return await not_finite_ranks(connection, workload_uids)
+
     async def events(self, workload_uid: str, *, limit: int = 1000) -> list[EventRow]:
         """Return the events of a workload, newest first."""
         async with self._database.reading() as connection:
@@ -189,6 +194,11 @@ class Asking(Store):
         """All evidence about several workloads."""
         async with self._database.reading() as connection:
             return await listing.list_evidence(connection, workload_uids)
+
+    async def run_configs(self, workload_uids: Sequence[str]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+        """The configurations of all runs in the evidence."""
+        async with self._database.reading() as connection:
+            return await listing.list_run_configs(connection, workload_uids)
 
     async def detections(self, workload_uid: str) -> list[Detection]:
         """All opinions about a workload."""

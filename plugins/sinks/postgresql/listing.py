@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
+import msgspec
+
 from lens_core import (
     BadRequest,
     Detection,
@@ -264,6 +266,26 @@ async def list_evidence(connection: Connection, uids: Sequence[str]) -> dict[str
     for uid, source, run_id, session, time_us, facts in await cursor.fetchall():
         item = {"source": source, "run_id": run_id, "session": session, "timestamp": time_us / 1e6, "facts": facts}
         found[uid].append(item)
+    return found
+
+
+async def list_run_configs(connection: Connection, uids: Sequence[str]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """By workload and run the configurations in the evidence, newest first: of wandb, else of another tracker.
+
+    Of each source and run the newest hundred, as many runs as there are.
+    """
+    cursor = await connection.execute(
+        "select uid, run_id, config::text from ("
+        " select uid, id, row_number() over (partition by uid, source, run_id order by event_time_us desc, id desc)"
+        f"  as place from {SUBJECTS_OF_NAMES} join lens_evidence using (subject_id)"
+        ") places join lens_evidence using (id) cross join lateral (select coalesce("
+        "  nullif(nullif(facts #> '{wandb,config}', 'null'), '{}'), facts -> 'config') as config) configs"
+        " where place <= %(most)s and jsonb_typeof(config) = 'object' order by event_time_us desc, id desc".encode(),
+        {"uids": list(uids), "most": _MOST_EVIDENCE},
+    )
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {uid: {} for uid in uids}
+    for uid, run_id, config in await cursor.fetchall():
+        found[uid].setdefault(run_id, []).append(msgspec.json.decode(config))
     return found
 
 

@@ -55,6 +55,19 @@ _RUNS = f"""
 """.encode()
 
 
+_NOT_FINITE = f"""
+    with streams as materialized (
+        select uid, s.* from {SUBJECTS_OF_NAMES} join lens_stream s using (subject_id) where s.rows > 0
+    ), newest as (
+        select distinct on (uid) uid, data_source, run_id, attempt from streams order by uid, last_seen_us desc, id desc
+    )
+    select uid, c.metric, array_agg(distinct s.rank)
+        from newest join streams s using (uid, data_source, run_id, attempt)
+        join lens_catalogue c on c.stream_id = s.id
+        where s.rank >= 0 and c.has_summary and c.last_value in ('NaN', 'Infinity', '-Infinity') group by 1, 2
+""".encode()
+
+
 async def run_values(connection: Connection, uids: Sequence[str], most: int) -> dict[str, dict[str, RunValues]]:
     """By workload and run the values of the `most` metrics with the most points; workloads of which all are known."""
     if not uids:
@@ -79,6 +92,15 @@ async def run_values(connection: Connection, uids: Sequence[str], most: int) -> 
         if not is_known:
             unknown.add(uid)
     return {uid: runs for uid, runs in found.items() if uid not in unknown}
+
+
+async def not_finite_ranks(connection: Connection, uids: Sequence[str]) -> dict[str, dict[str, list[int]]]:
+    """By workload and metric the ranks of the newest attempt whose newest value is not finite."""
+    cursor = await connection.execute(_NOT_FINITE, {"uids": list(uids)})
+    found: dict[str, dict[str, list[int]]] = {}
+    for uid, stored, ranks in await cursor.fetchall():
+        found.setdefault(uid, {})[metric_name(stored)] = ranks
+    return found
 
 
 async def repeated_runs(connection: Connection, uids: Sequence[str]) -> dict[str, dict[str, str]]:

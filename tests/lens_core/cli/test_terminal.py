@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lens_core.base.durations import duration
@@ -28,7 +28,7 @@ from lens_core.cli import cli
 from lens_core.cli.keys import keys_in
 from lens_core.cli.tap import line
 from lens_core.cli.top_view import SORTS, TopView
-from lens_core.cli.wording import ago, amount, bytes_text, plain, sparkline
+from lens_core.cli.wording import ago, amount, bytes_text, column_means, plain, sparkline, wrap_line
 from tests.durations import Stopwatch
 from tests.end_to_end.running_lens import RunningLens, metrics_body, wait_for
 from tests.forked import forked_command, run_lens
@@ -161,6 +161,15 @@ def test_wording() -> None:
     assert [ago(value) for value in (100, 9000, 120_000)] == ["now", "9 s ago", "2 min ago"]
     assert sparkline([0, 1, 2], 3) == "▁▅█"
     assert plain("a\x1bb" + "c" * 100, 10) == "a bcccccc…"
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=50), st.integers(1, 30))
+@example([1e308, -1e308, 1.7e308], 3)
+@example([5e-324, 5e-324], 1)
+def test_bars_and_numbers_of_any_size_fit(values: list[float], width: int) -> None:
+    assert len(sparkline(values, width)) == min(width, len(values))
+    assert all(min(values) <= mean <= max(values) for mean in column_means(values, width))
+    assert all(len(amount(value)) <= 11 for value in values)
 
 
 def on_a_terminal(command: list[str], columns: int, until: str, **environment: str) -> str:
@@ -309,3 +318,20 @@ def test_replay_says_how_many_letters_it_sent(tmp_path: Path, run: Callable[...,
 
 def _dead_letters(lens: RunningLens) -> int:
     return int(lens.get("/status")["pipelines"][0]["sinks"][0]["dead_letters"])
+
+
+@given(st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=12), st.integers(1, 40), st.integers(20, 100))
+def test_a_long_line_is_wrapped_between_words_alone(word: str, count: int, width: int) -> None:
+    line = "  " + " ".join([word] * count)
+    parts = wrap_line(line, width)
+    assert " ".join(parts).split() == line.split()
+    assert all(len(part) <= width for part in parts)
+    assert all(part.startswith("    ") for part in parts[1:])
+
+
+@pytest.mark.parametrize("command", [["graph"], ["plugins"], ["doctor", "--url", "http://127.0.0.1:1"]])
+def test_a_terminal_without_other_letters_gets_none(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    text = CliRunner().invoke(cli, command).output
+    assert len(text) > 200
+    assert text.isascii(), sorted({letter for letter in text if not letter.isascii()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 
 from lens_core.http.buckets import Buckets, CurveBuckets, MovingAverage, percentile
 
-VALUES = st.one_of(
-    st.floats(allow_nan=True, allow_infinity=True), st.sampled_from([0.0, 1e-4, math.nan, 1e308, -1e308])
-)
+LARGEST = sys.float_info.max
+EXTREMES = [0.0, 5e-324, -1e-323, 2.2e-308, 1e-300, 1e-4, 1.0, 1e300, 1e308, -1e308, LARGEST, -LARGEST]
+VALUES = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.sampled_from([math.nan, *EXTREMES]))
 WEIGHTS = st.one_of(st.sampled_from([0.0, 0.6, 0.99, 0.9999]), st.floats(0, 0.999999))
 POINTS = st.lists(st.tuples(st.integers(0, 2), VALUES), max_size=120)
 
@@ -87,11 +88,34 @@ def test_every_figure_is_that_of_all_points(
             assert shown == pytest.approx(average, rel=1e-6, abs=1e-9 * max(map(abs, numbers)))
 
 
-@given(st.floats(-1e300, 1e300), st.integers(1, 5000), WEIGHTS)
+@given(st.one_of(st.floats(-LARGEST, LARGEST), st.sampled_from(EXTREMES)), st.integers(1, 5000), WEIGHTS)
 def test_a_constant_stays_what_it_is(value: float, count: int, weight: float) -> None:
     found, curve = reduced([(step, value) for step in range(count)], 100, weight)
     assert set(found.means.tolist()) == set(found.smoothed.tolist()) == {value}
     assert curve.figures()["p2"] == curve.figures()["p98"] == value
+
+
+@given(
+    st.lists(st.sampled_from(EXTREMES), min_size=1, max_size=60),
+    st.integers(1, 4),
+    st.integers(3, 20),
+    st.sampled_from([0.1, 0.6, 0.9, 0.99]),
+    st.lists(st.integers(0, 60), max_size=3),
+)
+def test_values_at_the_ends_of_numbers_have_finite_figures(
+    values: list[float], per_step: int, most: int, weight: float, cuts: list[int]
+) -> None:
+    points = [(place // per_step, value) for place, value in enumerate(values)]
+    found, curve = reduced(points, most, weight, cuts)
+    low, high = min(values), max(values)
+    for column in (found.means, found.lowest, found.highest, found.smoothed):
+        assert ((low <= column) & (column <= high)).all()
+    figures = curve.figures()
+    assert low <= figures["p2"] <= figures["p98"] <= high
+    # What comes after is not hidden by what was: the average comes back from any height.
+    later = [(step, 1.0) for step in range(len(values), len(values) + 8000)]
+    calm, _ = reduced([*points, *later], most, 0.9, [len(values), len(values) + 100])
+    assert calm.smoothed[-1] == pytest.approx(1.0)
 
 
 def test_rare_spikes_in_a_long_run_do_not_lift_what_is_smoothed() -> None:
@@ -117,7 +141,7 @@ def test_rare_spikes_in_a_long_run_do_not_lift_what_is_smoothed() -> None:
 @given(
     st.integers(20_001, 60_000),
     st.floats(0, 1),
-    st.sampled_from(["random", "rising", "falling", "constant", "steps", "periodic", "huge"]),
+    st.sampled_from(["random", "rising", "falling", "constant", "steps", "periodic", "huge", "largest"]),
 )
 def test_percentiles_of_many_values_are_those_of_all_of_them(count: int, share: float, shape: str) -> None:
     places = np.arange(count)
@@ -129,6 +153,8 @@ def test_percentiles_of_many_values_are_those_of_all_of_them(count: int, share: 
         "steps": (places // 1000 % 3).astype(float),
         "periodic": (places % (count // 4_000) == 0).astype(float),  # as the sample of it is taken
         "huge": np.where(places % 2, 1e300, -1e300),
+        "largest": np.where(places % 2, LARGEST, -LARGEST),
     }[shape]
-    expected = np.percentile(values, 100 * share)
-    assert percentile(values, share) == pytest.approx(expected, rel=1e-9, abs=1e-9 * abs(values).max())
+    scale = 1e-300 if shape == "largest" else 1.0  # what numpy subtracts is infinite
+    expected = np.percentile(values * scale, 100 * share)
+    assert percentile(values, share) * scale == pytest.approx(expected, rel=1e-9, abs=1e-9 * abs(values * scale).max())

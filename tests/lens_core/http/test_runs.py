@@ -51,6 +51,25 @@ async def test_a_row_has_all_that_a_run_is_compared_by(asked: QueryApp) -> None:
     assert len((await asked.json("/runs"))["runs"]) == 12
 
 
+async def test_each_of_many_runs_has_its_configuration(asked: QueryApp) -> None:
+    numbers = range(130)
+    await asked.spool.deliver(
+        *[row(1, run_id=f"run-{number:03}") for number in numbers],
+        *[
+            Evidence(
+                origin=ORIGIN,
+                source="wandb",
+                run_id=f"run-{number:03}",
+                facts={"wandb": {"config": {"seed": number}}} if number % 2 else {"config": {"seed": number}},
+                event_time=1.7e9 + number,
+            )
+            for number in numbers
+        ],
+    )
+    runs = (await asked.json("/runs", uid="workload-1", limit=1000))["runs"]
+    assert [run["config"] for run in runs] == [{"seed": number} for number in numbers]
+
+
 async def test_a_stall_that_names_no_run_is_of_those_that_logged_until_then(asked: QueryApp) -> None:
     for run, begin in (("early", 0.0), ("left", 1000.0), ("right", 1000.5)):
         rows = [row(step, run_id=run, event_time=1.7e9 + begin + step) for step in range(5)]

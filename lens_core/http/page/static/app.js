@@ -1,7 +1,7 @@
 // The frame of the page: which view, errors in words, the connection, light and dark, keys.
 
 import { ApiError, askAhead, lastAnswered, passes, RETRY_MS, send, whoAmI, workloadPath } from "./api.js";
-import { clockTime } from "./format.js";
+import { ago, clockTime } from "./format.js";
 import { connect, disconnect, lastHeard, watchConnection } from "./live.js";
 import { keep, kept, read } from "./state.js";
 
@@ -106,7 +106,11 @@ async function login() {
   });
 }
 
+// Also while no answer comes.
+const tick = () => document.querySelectorAll("[data-seen]").forEach((one) => (one.textContent = ago(Number(one.dataset.seen))));
+
 theme(false);
+setInterval(tick, 5000);
 document.getElementById("theme").addEventListener("click", () => theme(true));
 document.getElementById("help").addEventListener("click", () => document.getElementById("keys").showModal());
 document.addEventListener("keydown", keys);

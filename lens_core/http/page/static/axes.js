@@ -9,11 +9,12 @@ const PIXELS_A_LETTER = 6.4;
 const PIXELS_A_MARK = 75;
 const LEAST_LEFT = 54;
 const HALF_A_MINUTE = 30_000;
-// The height of an axis from minus to plus this can still be calculated.
+// An x axis from minus to plus this can still be drawn.
 export const LARGEST = 2 ** 1021;
 
 // Both ends of the y axis over the values that stand within the shown range of x; exponents of ten on a log scale.
-// Null when there is no number. A constant lies in the middle, whatever its size.
+// Null when there is no number. A constant lies in the middle, whatever its size. Sums and differences are of halves:
+// those of the largest numbers would be infinite.
 export function heights(lines, options) {
   let [low, high] = [Infinity, -Infinity];
   const widen = (value) => {
@@ -27,10 +28,10 @@ export function heights(lines, options) {
   if (low > high) return null;
   const size = Math.max(Math.abs(low), Math.abs(high));
   // What differs by less than a number can hold is rounding, not a curve.
-  const isFlat = high - low <= size * 1e-12;
-  if (isFlat) return options.log ? [low - 0.5, high + 0.5] : [low - (size / 2 || 1), high + (size / 2 || 1)];
-  const room = ROOM * (high - low);
-  return [low - room, high + room];
+  const half = high / 2 - low / 2;
+  const isFlat = half <= size * 5e-13;
+  const room = isFlat ? (options.log ? 0.5 : size / 2 || size || 1) : 2 * ROOM * half;
+  return [Math.max(low - room, -Number.MAX_VALUE), Math.min(high + room, Number.MAX_VALUE)];
 }
 
 function eachShown(xs, values, { range, log }, use) {
@@ -45,8 +46,7 @@ function eachShown(xs, values, { range, log }, use) {
 // Between which values most of a line lies: by all of its points, as far as the server has told; else by what is shown.
 function usual({ x, y, figures }, options) {
   if (figures?.p2 != null && figures.count >= FEWEST_FOR_PERCENTILES && (!options.log || figures.p2 > 0)) {
-    const shown = [figures.p2, figures.p98].filter((value) => Math.abs(value) <= LARGEST);
-    return shown.map((value) => (options.log ? Math.log10(value) : value));
+    return [figures.p2, figures.p98].map((value) => (options.log ? Math.log10(value) : value));
   }
   const shown = [];
   eachShown(x, y, options, (value) => shown.push(value));
@@ -68,8 +68,11 @@ export function xTicks([left, right], pixels, { axis, logX }) {
   if (axis === "time") return timeTicks(left, right, about);
   if (logX) return logTicks(left, right, about, axis === "relative");
   if (axis === "relative") return durationTicks(left, right, about);
-  const marks = ticks(left, right, about);
-  return marks.length > 1 ? marks : ticks(left, right, 2 * about); // one mark alone tells no scale
+  let marks = ticks(left, right, about);
+  if (marks.length < 2) marks = ticks(left, right, 2 * about); // one mark alone tells no scale
+  marks = marks.filter(([, text], place) => text !== marks[place - 1]?.[1]);
+  const every = Math.ceil((widest(marks) * marks.length) / pixels); // long texts have no room for all
+  return marks.filter((_, place) => place % every === 0);
 }
 
 // Times since a beginning are ms, and read in seconds.
@@ -80,8 +83,10 @@ function logTicks(left, right, about, isDuration) {
 
 // How many pixels the texts of the marks need beside the chart.
 export function leftOf(marks) {
-  return Math.max(LEAST_LEFT, Math.ceil(10 + PIXELS_A_LETTER * Math.max(0, ...marks.map(([, text]) => text.length))));
+  return Math.max(LEAST_LEFT, Math.ceil(widest(marks)));
 }
+
+const widest = (marks) => 10 + PIXELS_A_LETTER * Math.max(0, ...marks.map(([, text]) => text.length));
 
 // An axis has a width, also where all points stand at one place.
 export function widened(extent, { axis, logX }) {

@@ -2,6 +2,7 @@
 
 import { leftOf, xTicks, yTicks } from "./axes.js";
 import { zoomedAt } from "./gridtools.js";
+import { lonely } from "./lines.js";
 import { ALARM, ALARM_SOFT, isOutline, lookOf, symbolPath } from "./marks.js";
 import { isDark, shade, STROKES } from "./palette.js";
 import { Tooltip } from "./tooltip.js";
@@ -24,6 +25,7 @@ const BOTTOM = 26;
 const LINE_WIDTH = 1.6;
 const MARK_SIZE = 8;
 const LEAST_DRAG = 4;
+const LARGE = 2 ** 1000;
 const WHEEL = 1.15;
 // So many lines have a dot under the cursor.
 const MOST_DOTS = 6;
@@ -48,14 +50,24 @@ export class Chart {
     this.picture = picture;
     this.yMarks = picture.heights ? yTicks(picture.heights, picture.isTall, picture.log) : [];
     const factor = factorOf(picture);
-    const isNew = before?.columns !== picture.columns || this.factor !== factor;
-    if (isNew) this.columns = magnified(picture.columns, factor);
+    const isNew = before?.columns !== picture.columns || before.log !== picture.log || this.factor !== factor;
     this.factor = factor;
+    if (isNew) {
+      const isSame = factor === 1 && !picture.log;
+      this.columns = isSame ? picture.columns : picture.columns.map((column, place) => (place ? column.map((value) => this.drawn(value)) : column));
+      this.dots = []; // by series: the places of dots beside its line
+    }
     const shape = shapeOf(picture);
     if (this.shape !== shape) this.build(shape);
     else if (isNew) this.u.setData(this.columns, false);
     this.sketch(picture.isSketch);
     this.scale();
+  }
+
+  // Where the library draws a value: its scale of y is linear, of exponents where the axis is logarithmic.
+  drawn(value) {
+    if (typeof value !== "number") return value;
+    return this.picture.log ? Math.log10(value) : value * this.factor;
   }
 
   // The theme has changed.
@@ -80,8 +92,8 @@ export class Chart {
   }
 
   scale() {
-    const { range, heights, log } = this.picture;
-    const [min, max] = heights ? heights.map((end) => (log ? 10 ** end : end) * this.factor) : log ? [1, 10] : [0, 1];
+    const { range, heights } = this.picture;
+    const [min, max] = heights?.map((end) => end * this.factor) ?? [0, 1];
     this.u.batch(() => {
       this.u.setScale("x", { min: range[0], max: range[1] });
       this.u.setScale("y", { min, max });
@@ -94,14 +106,13 @@ export class Chart {
   }
 
   options() {
-    const { log, logX } = this.picture;
     const scale = (isLog) => ({ time: false, auto: false, distr: isLog ? 3 : 1, range: (_, min, max) => [min, max] });
     return {
       width: this.place.clientWidth,
       height: this.place.clientHeight,
       padding: [8, 16, 0, 0],
       legend: { show: false },
-      scales: { x: scale(logX), y: scale(log) },
+      scales: { x: scale(this.picture.logX), y: scale(false) },
       axes: this.axes(),
       series: [{}, ...this.picture.series.map((one) => this.series(one))],
       bands: this.bands(),
@@ -127,10 +138,9 @@ export class Chart {
     // Where marks stand is decided here: the library's own steps, without which it draws no axis, end at 1e32.
     const base = { incrs: [5], space: 0, stroke: quiet, font: FONT, grid: { stroke: line, width: 1 }, ticks: { show: false }, border: { show: false }, gap: 4, filter: (_, splits) => splits };
     const pixels = (u) => u.bbox.width / devicePixelRatio;
-    const exponent = (at) => (this.picture.log ? 10 ** at : at) * this.factor;
     return [
       { ...base, size: BOTTOM, splits: (u) => (this.xMarks = xTicks(this.picture.range, pixels(u), this.picture)).map(([at]) => at), values: () => this.xMarks.map(([, text]) => text) },
-      { ...base, size: () => leftOf(this.yMarks), splits: () => this.yMarks.map(([at]) => exponent(at)), values: () => this.yMarks.map(([, text]) => text) },
+      { ...base, size: () => leftOf(this.yMarks), splits: () => this.yMarks.map(([at]) => at * this.factor), values: () => this.yMarks.map(([, text]) => text) },
     ];
   }
 
@@ -142,8 +152,13 @@ export class Chart {
       stroke: inked(look),
       ...strokes[role],
       ...(isScattered ? { paths: () => null } : {}),
-      points: { show: hasDots, size: 4, width: 0, fill: inked(look) },
+      points: { show: hasDots, filter: (_, place, show) => (show ? null : this.dotsOf(place)), size: 4, width: 0, fill: inked(look) },
     };
+  }
+
+  dotsOf(place) {
+    const dots = (this.dots[place] ??= lonely(this.columns[place]));
+    return dots.length ? dots : null;
   }
 
   bands() {
@@ -202,7 +217,7 @@ export class Chart {
     const x = u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : null;
     this.pointed(x);
     if (x === null || !this.isUnderPointer) this.tooltip.hide();
-    else this.tooltip.show(u, this.picture, x, this.factor);
+    else this.tooltip.show(u, this.picture, x, (value) => this.drawn(value));
   }
 
   listen(over) {
@@ -246,24 +261,19 @@ export class Chart {
   }
 }
 
-// The library draws no scale that is narrower than 1e-16: what is that small is multiplied by a power of two, exactly.
+// The library draws no scale that is narrower than 1e-16 or wider than the largest number: what is so small or so large
+// is multiplied by a power of two, exactly.
 function factorOf({ heights, log }) {
-  if (!heights) return 1;
-  const [low, high] = log ? heights.map((end) => 10 ** end) : heights;
-  if (high - low > 1e-9) return 1;
+  if (!heights || log) return 1;
+  const [low, high] = heights;
   const size = Math.max(Math.abs(low), Math.abs(high));
-  return 2 ** Math.min(1000, -Math.floor(Math.log2(size)));
-}
-
-function magnified(columns, factor) {
-  if (factor === 1) return columns;
-  return columns.map((column, place) => (place ? column.map((value) => (typeof value === "number" ? value * factor : value)) : column));
+  return high - low > 1e-9 && size < LARGE ? 1 : 2 ** Math.max(-1000, Math.min(1023, -Math.floor(Math.log2(size))));
 }
 
 // Charts of the same shape differ in numbers only.
-function shapeOf({ series, log, logX }) {
+function shapeOf({ series, logX }) {
   const curves = series.map(({ line, role }) => [line.key, role, line.look.colour, line.look.dash, line.isFew, line.isScattered]);
-  return JSON.stringify([curves, log, logX]);
+  return JSON.stringify([curves, logX]);
 }
 
 // beside: by how much more than the chart's width.

@@ -1,6 +1,6 @@
 // The charts of one workload or of several: which metrics, how they are drawn, one range of x for all of them.
 
-import { optionsFrom, parametersOf, rangeOn } from "./address.js";
+import { optionsFrom, parametersOf, rangeOn } from "./state.js";
 import { heights, widened } from "./axes.js";
 import { Card } from "./card.js";
 import { loadLibrary } from "./chart.js";
@@ -8,10 +8,9 @@ import { button, el, setText, throttle } from "./dom.js";
 import { Frames, Movement } from "./frames.js";
 import { timesOf } from "./gridtools.js";
 import { beginsOf, hasAttempts, hasOtherRanks, joinAttempts, lowestRanks, rankGroups } from "./joining.js";
-import { Legend } from "./legend.js";
 import { aligned, extentOf, leftOutText, linesOf, metricOf, specialsOf } from "./lines.js";
 import { alarmSpans, beginMarks, eventMarks } from "./marks.js";
-import { Palette } from "./palette.js";
+import { Legend, Palette } from "./palette.js";
 import { empty } from "./pieces.js";
 import { Points } from "./points.js";
 import { sectionsOf, wantedMetrics } from "./sections.js";

@@ -1,8 +1,8 @@
 // The columns of the list of workloads: what each shows, and by what it is sorted.
 
 import { el, name } from "./dom.js";
-import { ago, count, moment } from "./format.js";
-import { figure, frameworkBadges, progress, sparkline, stateCell } from "./pieces.js";
+import { count, moment } from "./format.js";
+import { figure, frameworkBadges, progress, seen, sparkline, stateCell } from "./pieces.js";
 
 // paint(line, what a glance found, how far the daemon's clock is ahead)
 export const COLUMNS = [
@@ -20,7 +20,7 @@ export const COLUMNS = [
     key: "seen", head: "Last seen", sort: "seen", right: true,
     paint: (line, found, skew) => {
       const at = lastLogged(line, found);
-      return at === null ? [el("span", { class: "quiet" }, "…")] : [el("time", { title: moment(at), "data-seen": at }, ago(at, Date.now() + skew))];
+      return at === null ? [el("span", { class: "quiet" }, "…")] : [seen(at - skew)];
     },
   },
 ];

@@ -3,6 +3,7 @@
 import { get, workloadPath } from "./api.js";
 import { code, el, name, table } from "./dom.js";
 import { ago, count, duration, moment, ranges, words } from "./format.js";
+import { seen } from "./pieces.js";
 
 const VERDICTS = { yes: ["failed", "Yes, it hangs"], no: ["running", "No"], unknown: ["silent", "Cannot be told"] };
 
@@ -77,7 +78,7 @@ function nodes(all) {
       ["Node", "Last report", "Of what"],
       all.map((node) => [
         name(`${node.node_type} ${node.node_rank} (${node.node_id})`, 60),
-        el("time", { title: moment(node.last_report) }, ago(node.last_report)),
+        seen(node.last_report),
         Object.entries(node.reports).map(([kind, at]) => el("span", {}, `${words(kind).toLowerCase()} ${ago(at)} `)),
       ]),
     ),

@@ -2,7 +2,7 @@
 
 import { leftOf, xTicks, yTicks } from "./axes.js";
 import { svg } from "./dom.js";
-import { drawn, metricOf } from "./lines.js";
+import { drawn, lonely, metricOf } from "./lines.js";
 import { ALARM, ALARM_SOFT, isOutline, lookOf, symbolPath } from "./marks.js";
 import { isDark, shade, STROKES } from "./palette.js";
 
@@ -66,8 +66,9 @@ function frameOf({ range, heights, log, logX }, left) {
   const frame = { left, right: WIDTH - RIGHT, top: TOP, bottom: HEIGHT - BELOW };
   const [from, to] = range.map(logX ? Math.log10 : Number);
   const [low, high] = heights ?? [0, 1];
+  const share = (at) => (at / 2 - low / 2) / (high / 2 - low / 2 || 1);
   frame.x = (value) => frame.left + (((logX ? Math.log10(value) : value) - from) / (to - from || 1)) * (frame.right - frame.left);
-  frame.ofHeight = (at) => frame.bottom - ((at - low) / (high - low || 1)) * (frame.bottom - frame.top);
+  frame.ofHeight = (at) => frame.bottom - share(at) * (frame.bottom - frame.top);
   frame.y = (value) => frame.ofHeight(log ? Math.log10(value) : value);
   return frame;
 }
@@ -98,7 +99,8 @@ function curves(line, frame) {
   const { look } = line;
   const stroke = { fill: "none", stroke: look.colour, "stroke-linejoin": "round" };
   const path = (values) => pathOf(line.x, values, frame);
-  const dots = line.isFew || line.isScattered ? line.y.map((value, place) => (value === null ? null : svg("circle", { cx: frame.x(line.x[place]), cy: frame.y(value), r: 2, fill: look.colour }))) : [];
+  const dotted = line.isFew || line.isScattered ? line.x.map((_, place) => place).filter((place) => line.y[place] !== null) : lonely(line.y);
+  const dots = dotted.map((place) => svg("circle", { cx: frame.x(line.x[place]), cy: frame.y(line.y[place]), r: 2, fill: look.colour }));
   return [
     line.high ? svg("path", { d: bandOf(line, frame), fill: look.colour, "fill-opacity": 0.27 }) : null,
     line.faint ? svg("path", { d: path(drawn(line, "faint")), ...stroke, "stroke-opacity": 0.35 }) : null,

@@ -2,8 +2,8 @@
 
 import { lastLogged } from "./columns.js";
 import { el, name, table } from "./dom.js";
-import { ago, count, duration, moment } from "./format.js";
-import { empty, figure, frameworkBadges, progress, sparkline, stateBadge, stateCell } from "./pieces.js";
+import { count, duration, moment } from "./format.js";
+import { empty, figure, frameworkBadges, progress, seen, sparkline, stateBadge, stateCell } from "./pieces.js";
 import { link } from "./state.js";
 
 // each: [{uid, detail, events, glance}]
@@ -41,19 +41,19 @@ function trackers(links) {
 
 // Why somebody should look, where they look first, and what to do.
 function trouble({ uid, glance: { verdict } }, line) {
-  if (line.state !== "failed" && line.state !== "stalled") return null;
+  const isInTrouble = line.state === "failed" || line.state === "stalled";
+  if (!isInTrouble && !verdict?.not_finite) return null;
   const { cause } = verdict;
   return el(
     "div",
-    { class: `notice ${line.state}` },
-    el("p", {}, el("strong", {}, name(verdict.summary, 400)), cause ? el("time", { title: ago(cause.at) }, ` · ${moment(cause.at)}, ${ago(cause.at)}`) : null),
+    { class: `notice ${isInTrouble ? line.state : "failed"}` },
+    el("p", {}, el("strong", {}, name(verdict.summary, 400)), cause ? [` · ${moment(cause.at)}, `, seen(cause.at)] : null),
     verdict.advice ? el("p", {}, name(verdict.advice, 400)) : null,
     el(
       "p",
       {},
       el("a", { href: link("/workload", { uid, tab: "events" }) }, "What happened before"),
-      " · ",
-      el("a", { href: link("/workload", { uid, tab: "diagnosis" }) }, line.state === "failed" ? "What to do" : "Does it hang?"),
+      isInTrouble ? [" · ", el("a", { href: link("/workload", { uid, tab: "diagnosis" }) }, line.state === "failed" ? "What to do" : "Does it hang?")] : null,
     ),
   );
 }
@@ -74,8 +74,7 @@ function tiles(line, glance) {
 }
 
 function lastSeen(line, glance) {
-  const at = lastLogged(line, glance);
-  return el("time", { title: moment(at) }, ago(at));
+  return seen(lastLogged(line, glance));
 }
 
 function pace(speed) {

@@ -38,7 +38,8 @@ function between(points, iteration) {
   }
   const [after, before] = [points[low], points[Math.max(0, low - 1)]];
   if (after.x === iteration || after.x === before.x) return after.y;
-  return before.y + ((after.y - before.y) * (iteration - before.x)) / (after.x - before.x);
+  const share = (iteration - before.x) / (after.x - before.x);
+  return before.y * (1 - share) + after.y * share;
 }
 
 // Finer points within the times that they were asked for, coarse ones around them.
@@ -71,27 +72,25 @@ export function linesOf(series, fine, options, palette, along = null) {
 // Points in the order of the x axis. Where a metric that is the axis goes back, no line connects them.
 function placed(points, where, isLog) {
   const found = [];
-  let hiddenX = 0;
+  let [hiddenX, hiddenFar] = [0, 0];
   for (const point of points) {
     const x = where(point);
     if (x === null || !Number.isFinite(x)) continue;
     if (isLog && x <= 0) hiddenX += point.count;
+    else if (Math.abs(x) > LARGEST) hiddenFar += point.count;
     else found.push([x, point]);
   }
   const isScattered = found.some(([x], place) => place > 0 && x < found[place - 1][0]);
   if (isScattered) found.sort((one, other) => one[0] - other[0]);
-  return { x: found.map(([x]) => x), points: found.map(([, point]) => point), hiddenX, isScattered };
+  return { x: found.map(([x]) => x), points: found.map(([, point]) => point), hiddenX, hiddenFar, isScattered };
 }
 
 // y: what the line shows; faint: what is behind a smoothed one; low and high: the band; null where there is none.
 function curves(points, { log, smooth }, isBanded) {
-  const scaled = (value) => (value !== null && ((log && value <= 0) || Math.abs(value) > LARGEST) ? null : value);
+  const scaled = (value) => (log && value <= 0 ? null : value);
   const means = points.map((point) => scaled(point.y));
-  const found = { y: means, faint: null, low: null, high: null, ends: lonelyEnds(points), isFew: points.length < FEW, hiddenY: 0, hiddenSize: 0 };
-  for (const { y, count: many } of points) {
-    if (y !== null && Math.abs(y) > LARGEST) found.hiddenSize += many;
-    else if (log && y !== null && y <= 0) found.hiddenY += many;
-  }
+  const found = { y: means, faint: null, low: null, high: null, ends: lonelyEnds(points), isFew: points.length < FEW, hiddenY: 0 };
+  for (const { y, count: many } of points) if (log && y !== null && y <= 0) found.hiddenY += many;
   if (smooth > 0) Object.assign(found, { y: points.map((point) => scaled(point.s)), faint: means });
   if (!isBanded) return found;
   // On a log scale a band ends at what the scale can show.
@@ -143,7 +142,7 @@ export function describe(point, axis, isJoined = false) {
 
 // What scales cannot show is said, not hidden.
 export function hiddenText(lines) {
-  const parts = [["hiddenY", "at or below 0"], ["hiddenX", "left of 0"], ["hiddenSize", `beyond ±${number(LARGEST)}`]].map(([key, where]) => [lines.reduce((sum, line) => sum + line[key], 0), where]);
+  const parts = [["hiddenY", "at or below 0"], ["hiddenX", "at or left of 0"], ["hiddenFar", `beyond ±${number(LARGEST)} of x`]].map(([key, where]) => [lines.reduce((sum, line) => sum + line[key], 0), where]);
   const hidden = parts.filter(([many]) => many).map(([many, where]) => `${count(many)} ${many === 1 ? "point" : "points"} ${where} not shown`);
   if (hidden.length || !lines.length || lines.some((line) => line.x.length)) return hidden.join(", ");
   return "No point has a place on this axis";
@@ -184,6 +183,13 @@ export function aligned(lines) {
 export function drawn(line, role) {
   const isOfMeans = role === (line.faint ? "faint" : "y");
   return isOfMeans && line.ends.length ? line[role].map((value, place) => (line.ends.includes(place) ? null : value)) : line[role];
+}
+
+// The places of values between two that are none: no line leads to them.
+export function lonely(values) {
+  if (!values.includes(null) && values.length > 1) return [];
+  const known = values.flatMap((value, place) => (value === undefined ? [] : [place]));
+  return known.filter((place, at) => values[place] !== null && values[known[at - 1]] == null && values[known[at + 1]] == null);
 }
 
 function rowsOf(x, xs) {

@@ -2,7 +2,7 @@
 
 import { get, retried } from "./api.js";
 import { button, el, name, throttle } from "./dom.js";
-import { ago, count } from "./format.js";
+import { count } from "./format.js";
 import { listen } from "./live.js";
 import { empty, nothingYet } from "./pieces.js";
 import { link, note } from "./state.js";
@@ -31,13 +31,11 @@ export async function showList(root, query, { say, signal }) {
   }
   isLoaded = true;
   if (hasNews) refresh();
-  const clock = setInterval(() => list.tick(), 5000);
   const often = setInterval(() => document.hidden || refresh(), 30000); // silence is news too
   return () => {
     stopListening();
     refresh.cancel();
     clearTimeout(later);
-    clearInterval(clock);
     clearInterval(often);
   };
 }
@@ -259,12 +257,5 @@ class List {
     this.body.querySelectorAll("input").forEach((box) => (box.checked = false));
     this.note();
     this.paintChosen();
-  }
-
-  tick() {
-    for (const { row } of this.rows.values()) {
-      const seen = row.querySelector("time[data-seen]");
-      if (seen) seen.textContent = ago(Number(seen.dataset.seen), Date.now() + this.skew);
-    }
   }
 }

@@ -5,9 +5,8 @@ import { heights } from "./axes.js";
 import { Chart, loadLibrary } from "./chart.js";
 import { code, el, name } from "./dom.js";
 import { count, moment, number, unit } from "./format.js";
-import { swatch } from "./legend.js";
 import { aligned, linesOf, nearest } from "./lines.js";
-import { strokeAt } from "./palette.js";
+import { strokeAt, swatch } from "./palette.js";
 import { empty } from "./pieces.js";
 
 const MOST_LINES = 16;

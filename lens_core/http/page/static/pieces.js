@@ -1,7 +1,7 @@
 // Small things that several views show: states, frameworks, progress, sparklines, empty places.
 
 import { code, el, name, svg } from "./dom.js";
-import { bytes, duration, number, unit, words } from "./format.js";
+import { ago, bytes, duration, moment, number, unit, words } from "./format.js";
 
 const STATES = {
   failed: "Failed",
@@ -27,7 +27,7 @@ export function reason(line) {
 
 // With the first cause below it where somebody must look: the newest event is often only a consequence.
 export function stateCell(line, verdict) {
-  const why = isTroubled(line) ? (verdict === undefined ? "…" : (verdict?.reason ?? "")) : "";
+  const why = verdict === undefined && isTroubled(line) ? "…" : (verdict?.reason ?? "");
   return [stateBadge(line), why ? el("small", { class: "quiet" }, name(why, 90)) : ""];
 }
 
@@ -82,9 +82,9 @@ export function sparkline(values, label, fromZero = false, newest = values?.at(-
   if (!values || !values.length) return el("span", { class: "quiet" }, "–");
   const numbers = values.filter((value) => typeof value === "number");
   const [low, high] = fromZero ? [0, Math.max(...numbers)] : usualRange(numbers);
-  const range = high - low || 1;
+  const half = high / 2 - low / 2 || 1; // the range of the largest numbers is infinite
   const x = (place) => (values.length > 1 ? (place / (values.length - 1)) * (WIDTH - 4) + 2 : WIDTH / 2);
-  const y = (value) => HEIGHT - 3 - Math.min(1, (value - low) / range) * (HEIGHT - 6);
+  const y = (value) => HEIGHT - 3 - Math.min(1, (value / 2 - low / 2) / half) * (HEIGHT - 6);
   const path = [];
   const marks = [];
   let pen = "M";
@@ -122,6 +122,9 @@ export function figure(value, metric) {
 function amount(value, measured, metric) {
   return el("span", { title: metric, class: "figure" }, number(value), measured ? el("small", { class: "quiet" }, ` ${measured}`) : "");
 }
+
+// How long ago something was, in ms of this machine's clock; app.js keeps it true.
+export const seen = (at) => el("time", { title: moment(at), "data-seen": at }, ago(at));
 
 export function empty(title, ...rest) {
   return el("div", { class: "empty" }, el("h2", {}, title), rest.map((item) => el("p", {}, item)));

@@ -1,7 +1,6 @@
 // Points of metrics, asked of the server in bunches and kept: buckets for the whole run, finer ones for a zoom.
 
 import { get, workloadPath } from "./api.js";
-import { begun, isWhole, smoothOn } from "./average.js";
 
 // More than a chart has pixels; where there are many curves, each has fewer.
 const MOST_BUCKETS = 600;
@@ -207,7 +206,7 @@ function read(uid, curve) {
   return { key: keyOf(uid, curve), uid, source, run, attempt, points, figures: {} };
 }
 
-const specialOf = (count, bad, last) => (count === 1 ? last : `${bad} of ${count} values are not finite`);
+const specialOf = (count, bad, last) => (count === bad ? last : `${bad} of ${count} values are not finite`);
 
 // The average of a series: its own where every point is one value, the server's where that has this weight. Gives
 // whether it is known.
@@ -240,3 +239,35 @@ function endsOf(found) {
   }
   return ends;
 }
+
+// The moving average of a curve, as the server defines it: docs/http.md, “Buckets and smoothing”.
+
+// low and high: between which values it lies, as far as they are known.
+export const begun = (weight) => ({ weight, mean: 0, steps: 0, low: Infinity, high: -Infinity });
+
+// Write into `s` of each point what is shown after it, and go on with the state. Each point must be one iteration: of
+// several their average is not known.
+export function smoothOn(state, points) {
+  for (const point of points) {
+    if (point.y === null) {
+      point.s = null;
+      continue;
+    }
+    state.mean = held(state.weight * state.mean + (1 - state.weight) * point.y);
+    state.steps += 1;
+    point.s = within(state.mean / (1 - state.weight ** state.steps), state, point.y);
+  }
+}
+
+// Rounding must not lead out of what a number can hold: the average would be infinite for ever.
+const held = (mean) => Math.min(Number.MAX_VALUE, Math.max(-Number.MAX_VALUE, mean));
+
+// Rounding must not lead out of what was seen: a constant stays the constant that it is.
+function within(shown, state, value) {
+  state.low = Math.min(state.low, value);
+  state.high = Math.max(state.high, value);
+  return Math.min(state.high, Math.max(state.low, shown));
+}
+
+// Whether every point is one iteration, so that the average can be made of them alone.
+export const isWhole = (points) => points.every((point) => point.steps === 1);

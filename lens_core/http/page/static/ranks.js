@@ -106,7 +106,7 @@ export class Ranks {
     const image = pen.createImageData(edges.length, ranks.length);
     cells.flat().forEach((value, place) => {
       if (value === null) return; // stays transparent
-      image.data.set([...colourOf(high > low ? (value - low) / (high - low) : 0.5), 255], 4 * place);
+      image.data.set([...colourOf(high > low ? (value / 2 - low / 2) / (high / 2 - low / 2) : 0.5), 255], 4 * place);
     });
     pen.putImageData(image, 0, 0);
     canvas.addEventListener("pointermove", (event) => {
@@ -131,23 +131,26 @@ export function mapOf(curves, isLowSlow) {
   const end = Math.max(...ranked.map((one) => one.iteration.at(-1)), -Infinity);
   const ends = edges.length && edges.at(-1) < end ? [...edges, end] : edges;
   const rows = ranked.map((one) => {
-    const sums = ends.map(() => [0, 0]);
+    const cells = ends.map(() => [null, 0]);
     let column = 0;
+    let whole = [null, 0];
     one.iteration.forEach((iteration, place) => {
       while (ends[column] < iteration) column += 1;
       const finite = one.count[place] - one.not_finite[place];
       if (!finite) return;
-      sums[column][0] += one.value[place] * finite;
-      sums[column][1] += finite;
+      cells[column] = joined(cells[column], one.value[place], finite);
+      whole = joined(whole, one.value[place], finite);
     });
-    const [sum, many] = sums.reduce(([all, number], [part, of]) => [all + part, number + of], [0, 0]);
-    return { rank: one.rank[0], mean: many ? sum / many : null, cells: sums.map(([part, of]) => (of ? part / of : null)) };
+    return { rank: one.rank[0], mean: whole[0], cells: cells.map(([mean]) => mean) };
   }).filter((row) => row.mean !== null);
   rows.sort((one, other) => (isLowSlow ? one.mean - other.mean : other.mean - one.mean) || one.rank - other.rank);
   const values = rows.flatMap((row) => row.cells).filter((value) => value !== null);
   const extreme = (choose, start) => values.reduce((found, value) => choose(found, value), start);
   return { ranks: rows.map((row) => row.rank), means: rows.map((row) => row.mean), cells: rows.map((row) => row.cells), edges: ends, low: extreme(Math.min, Infinity), high: extreme(Math.max, -Infinity) };
 }
+
+// A mean of so many values and that of others: not by their sum, which may be infinite.
+const joined = ([mean, many], other, others) => [(mean ?? 0) * (many / (many + others)) + other * (others / (many + others)), many + others];
 
 // One curve for each rank: what it logged last, of the attempt in which any rank logged last.
 function newest(curves) {

@@ -2,9 +2,9 @@
 
 import { get } from "./api.js";
 import { button, el, name, table } from "./dom.js";
-import { ago, count, moment, number } from "./format.js";
+import { count, number } from "./format.js";
 import { inOrder, tells } from "./gridtools.js";
-import { stateBadge } from "./pieces.js";
+import { seen, stateBadge } from "./pieces.js";
 
 const PAGE = 100;
 const MOST_METRICS = 6;
@@ -29,6 +29,7 @@ export async function runTable(place, { uids, state, signal, changed }) {
     return;
   }
   const { runs, total_count: total } = found;
+  if (!total && !state.runfilter.length) return place.replaceChildren(); // the tab says it
   const baseline = state.baseline ? await baselineOf(state.baseline, runs, signal) : null;
   const allSettings = differing(runs);
   const allMetrics = inOrder([...new Set(runs.flatMap((run) => Object.keys(run.last)))].filter(tells));
@@ -44,7 +45,7 @@ export async function runTable(place, { uids, state, signal, changed }) {
     { head: "Iteration", sort: "last_iteration", cell: (run) => count(run.last_iteration) },
     ...settings.map((key) => ({ head: key, sort: `config.${key}`, cell: (run) => (key in run.config ? name(told(run.config[key]), 60) : "–") })),
     ...metrics.map((metric) => ({ head: metric, sort: `last.${metric}`, cell: (run) => values(run, metric, baseline) })),
-    { head: "Last seen", sort: "last_seen", cell: (run) => el("time", { title: moment(run.last_seen) }, ago(run.last_seen)) },
+    { head: "Last seen", sort: "last_seen", cell: (run) => seen(run.last_seen) },
   ];
   const heads = ["Baseline", ...columns.map((column) => sorter(column, state, turn))];
   const rows = runs.map((run) => [choice(run, baseline, turn), ...columns.map((column) => column.cell(run))]);

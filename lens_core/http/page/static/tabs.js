@@ -2,8 +2,8 @@
 
 import { get, workloadPath } from "./api.js";
 import { code, el, name, table } from "./dom.js";
-import { ago, count, duration, moment, number, ranges, words } from "./format.js";
-import { empty, frameworkBadges } from "./pieces.js";
+import { count, duration, moment, number, ranges, words } from "./format.js";
+import { empty, frameworkBadges, seen } from "./pieces.js";
 
 export async function runs(place, { uid, detail, signal }) {
   if (!detail.runs.length) {
@@ -23,7 +23,7 @@ export async function runs(place, { uid, detail, signal }) {
     duration((run.last_seen - run.first_seen) / 1000),
     ended(ends.get(JSON.stringify([run.run_id, run.attempt, run.data_source]))),
     lost(ends.get(JSON.stringify([run.run_id, run.attempt, run.data_source]))),
-    el("time", { title: moment(run.last_seen) }, ago(run.last_seen)),
+    seen(run.last_seen),
   ]);
   place.append(
     table("Runs and attempts", ["Run", "Attempt", "Source", "Ranks", "Rows", "Iterations", "Target", "Took", "Ended", "Steps lost", "Last seen"], rows),

@@ -11,7 +11,7 @@ const SIZES = { T: 1e12, G: 1e9, M: 1e6, k: 1e3 };
 
 // About so many round numbers between two: [where, text]. On a log scale where is an exponent of ten.
 export function ticks(low, high, about, log = false) {
-  const rough = (high - low) / about;
+  const rough = high / about - low / about; // not the difference: that of the largest numbers is infinite
   if (!(rough > 0) || !Number.isFinite(rough)) return [[low, label(log ? 10 ** low : low, Math.abs(low), Math.abs(low))]];
   const power = 10 ** Math.floor(Math.log10(rough));
   const round = [1, 2, 5, 10].map((part) => part * power).find((step) => step >= rough);
@@ -23,7 +23,7 @@ export function ticks(low, high, about, log = false) {
 // Whole powers of ten; where fewer than two of them are in sight, 2 and 5 between them, or else what is round itself.
 function logTicks(low, high, round, about) {
   const step = Math.max(1, Math.round(round));
-  const powers = marks(Math.ceil(low / step) * step, high, step);
+  const powers = marks(Math.ceil(low / step) * step, high, step).filter((at) => 10 ** at > 0 && 10 ** at < Infinity);
   if (powers.length > 1) return powers.map((at) => [at, label(10 ** at, 10 ** at, 10 ** at)]);
   const between = [];
   for (let power = Math.floor(low); power <= high; power += 1) for (const part of [1, 2, 5]) between.push(part * 10 ** power);
@@ -34,8 +34,8 @@ function logTicks(low, high, round, about) {
 
 // Counted, because a step may be too small to change a large number.
 function marks(first, last, step) {
-  const count = Math.min(MOST, Math.floor((last - first) / step + 1e-9) + 1);
-  return Array.from({ length: Math.max(0, count) }, (_, place) => first + place * step);
+  const count = Math.min(MOST, Math.floor(last / step - first / step + 1e-9) + 1);
+  return Array.from({ length: Math.max(0, count) }, (_, place) => first + (place / 2) * step + (place / 2) * step);
 }
 
 // A number with as many digits as tell it from the next mark, one unit for the whole axis.
@@ -46,14 +46,15 @@ function label(value, step, largest) {
   const smallest = largest < 1e-3;
   if (unit === null || smallest) return scientific(clean, step);
   const size = SIZES[unit] ?? 1;
-  const digits = Math.min(12, Math.max(0, -Math.floor(Math.log10(step / size) + 1e-9)));
+  const digits = Math.min(20, Math.max(0, -Math.floor(Math.log10(step / size) + 1e-9)));
   return `${trim((clean / size).toFixed(digits))}${unit}`;
 }
 
 function scientific(value, step) {
-  const digits = Math.min(12, Math.max(0, Math.floor(Math.log10(Math.abs(value))) - Math.floor(Math.log10(step) + 1e-9)));
+  const digits = Math.min(16, Math.max(0, Math.floor(Math.log10(Math.abs(value))) - Math.floor(Math.log10(step) + 1e-9)));
   const [mantissa, exponent] = value.toExponential(digits).split("e");
-  return `${trim(mantissa)}e${exponent.replace("+", "")}`;
+  const text = `${trim(mantissa)}e${exponent.replace("+", "")}`;
+  return text.length > 17 && Number.isSafeInteger(value) ? String(value) : text;
 }
 
 export function timeTicks(from, to, about = 5) {

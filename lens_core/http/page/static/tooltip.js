@@ -2,8 +2,8 @@
 
 import { el, name } from "./dom.js";
 import { count, duration, moment, number } from "./format.js";
-import { swatch } from "./legend.js";
 import { describe, metricOf, nearest } from "./lines.js";
+import { swatch } from "./palette.js";
 
 const MOST_LINES = 6;
 const MOST_MARKS = 4;
@@ -19,10 +19,11 @@ export class Tooltip {
     place.append(this.box);
   }
 
-  show(u, picture, x, factor) {
+  // drawn(value): where the chart draws a value
+  show(u, picture, x, drawn) {
     const away = (at) => Math.abs(u.valToPos(at, "x") - u.cursor.left);
     const found = picture.lines.flatMap((line) => valueNear(line, x, away));
-    const height = (one) => Math.abs(u.valToPos(one.value * factor, "y") - u.cursor.top);
+    const height = (one) => Math.abs(u.valToPos(drawn(one.value), "y") - u.cursor.top);
     const shown = found.length > MOST_LINES ? found.sort((one, other) => height(one) - height(other)).slice(0, MOST_LINES) : found;
     const marks = [...picture.specials, ...picture.marks].filter((mark) => away(mark.x) <= MARK_REACH);
     this.box.hidden = !shown.length && !marks.length;

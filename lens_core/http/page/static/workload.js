@@ -1,6 +1,5 @@
 // One workload, or several beside each other.
 
-import { CHART_KEYS } from "./address.js";
 import { get, workloadPath } from "./api.js";
 import { ChartGrid } from "./chartgrid.js";
 import { compare } from "./compare.js";
@@ -11,10 +10,10 @@ import { head, waiting } from "./head.js";
 import { listen } from "./live.js";
 import { Machines } from "./machine.js";
 import { empty } from "./pieces.js";
-import { placed } from "./placing.js";
+import { placed } from "./marks.js";
 import { Ranks } from "./ranks.js";
 import { runTable, tableState } from "./runtable.js";
-import { note } from "./state.js";
+import { CHART_KEYS, note } from "./state.js";
 import { events, runs, why } from "./tabs.js";
 import { whereTimeWent } from "./time.js";
 

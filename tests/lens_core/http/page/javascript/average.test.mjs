@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { begun, smoothOn } from "./average.js";
+import { begun, smoothOn } from "./points.js";
 
 const random = (() => {
   let seed = 7;

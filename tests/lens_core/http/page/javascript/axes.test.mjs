@@ -44,11 +44,11 @@ const read = (text) => Number(text.replace(/[kMGT]$/, "")) * (SIZES[text.at(-1)]
 test("what a mark says is where it stands, and no two say the same", () => {
   for (let round = 0; round < 3000; round += 1) {
     const middle = (random() - 0.5) * 10 ** (random() * 36 - 16);
-    const width = Math.abs(middle) * 10 ** (-7 * random()) || 1;
+    const width = Math.abs(middle) * 10 ** (-13 * random()) || 1;
     const marks = yTicks([middle - width / 2, middle + width / 2], random() < 0.5, false);
     assert.ok(marks.length >= 2, `${middle} ± ${width}`);
     assert.equal(new Set(marks.map(([, text]) => text)).size, marks.length, JSON.stringify(marks));
-    for (const [at, text] of marks) assert.ok(Math.abs(read(text) - at) <= 1e-3 * width + 1e-9 * Math.abs(at), `${text} at ${at}`);
+    for (const [at, text] of marks) assert.ok(Math.abs(read(text) - at) <= 1e-3 * width + 1e-15 * Math.abs(at), `${text} at ${at}`);
     assert.ok(leftOf(marks) >= 6 * Math.max(...marks.map(([, text]) => text.length)));
   }
 });
@@ -75,6 +75,19 @@ test("marks of every x axis stand within it, in order and apart", () => {
         assert.ok(place === 0 || at > marks[place - 1][0]);
       });
       assert.equal(new Set(marks.map(([, text]) => text)).size, marks.length, JSON.stringify(marks));
+    }
+  }
+});
+
+test("steps of any size have texts that differ and have room", () => {
+  for (const first of [0, 1e6, 1e12, 1e15, 9e15, -1e15]) {
+    for (const many of [3, 99, 5000]) {
+      for (const pixels of [150, 320, 1200]) {
+        const marks = xTicks([first, first + many], pixels, { axis: "iteration", logX: false });
+        const texts = marks.map(([, text]) => text);
+        assert.equal(new Set(texts).size, texts.length, texts.join());
+        assert.ok(texts.length === 1 || texts.join("").length * 6.4 <= pixels, texts.join());
+      }
     }
   }
 });

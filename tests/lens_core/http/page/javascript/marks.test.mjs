@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { alarmSpans, eventMarks, lookOf, symbolPath } from "./marks.js";
+import { alarmSpans, eventMarks, lookOf, placed, symbolPath } from "./marks.js";
 
 const marks = (type, iterations) => iterations.map((x) => ({ type, x }));
 
@@ -31,4 +31,15 @@ test("every kind of event has a symbol, and an axis that says nothing of it has 
   assert.deepEqual(places("iteration", true), [7]);
   assert.deepEqual(places("time"), [5000, 6000, 1]);
   assert.deepEqual([places("relative"), places("metric:loss")], [[], []]);
+});
+
+const run = (id, first, last, since, until) => ({ run_id: id, first_iteration: first, last_iteration: last, first_seen: since, last_seen: until });
+const event = (timestamp, iteration = null, id = "") => ({ type: "training_failed", timestamp, iteration, run_id: id });
+
+test("an event without an iteration stands where its job was by then", () => {
+  const runs = [run("a", 0, 100, 1000, 2000), run("a", 80, 180, 3000, 4000), run("b", 0, 10, 1000, 9000)];
+  const at = (...all) => placed(all, runs).map((one) => one.iteration);
+  assert.deepEqual(at(event(1500, null, "a"), event(2500, null, "a"), event(3500, null, "a"), event(9999, null, "a")), [50, 100, 130, 180]);
+  assert.deepEqual(at(event(1500, 7, "a"), event(500, null, "a")), [7, 0]);
+  assert.deepEqual(placed([event(5)], []).map((one) => one.iteration), [null]);
 });

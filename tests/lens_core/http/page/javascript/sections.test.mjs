@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { optionsFrom, parametersOf } from "./address.js";
+import { optionsFrom, parametersOf } from "./state.js";
 import { inOrder } from "./gridtools.js";
 import { matcher, sectionsOf, wantedMetrics } from "./sections.js";
 
