@@ -24,7 +24,7 @@ _OF_TRAINING = re.compile(
 )
 _PREFIX = re.compile(r"^.*(?:\s-(?:\s|$)|\b(?:INFO|DEBUG|WARNING|ERROR)\b)")
 _PROCESS = re.compile(r"\(?[^()]{0,80}\bpid=\d{1,9}[^()]{0,80}\)")
-_HOST = re.compile(r"\S*\d\S*|(?:INFO|DEBUG|WARNING|ERROR|root|__main__|stderr|stdout|F|:){1,8}")
+_HOST = re.compile(r"(?i:average|avg|mean)|\S*\d\S*|(?:INFO|DEBUG|WARNING|ERROR|root|__main__|stderr|stdout|F|:){1,8}")
 _LABEL_CHARACTERS = 600
 
 

@@ -17,6 +17,7 @@ from .readings import Reading
 EVALUATION = "general.evaluation"
 _WORDS = "val|valid|validation|eval|evaluation|test|dev|cv|crossval|heldout|held-out"
 _NAME = re.compile(rf"(?i)^({_WORDS})(?:[ _/.-]+(.+))?$")
+_STATISTIC = re.compile(r"(?i)^(?:last|latest|mean|avg|average)[ _](?=test|val|eval)")
 _WORD = re.compile(rf"(?i)(?<![A-Za-z_])(?:{_WORDS}|validating|evaluating|testing)(?![A-Za-z])")
 _OF_WORDS = {"validating": "val", "evaluating": "eval", "testing": "test"}
 # A number by these names is the result of an evaluation; what else stands on such a line may be a size or a setting.
@@ -41,11 +42,16 @@ _COUNTED_RIGHT = re.compile(r"(?i)(?:acc\w*|correct)\W{1,4}$")
 
 def name_of_evaluated(label: str) -> str:
     """The stored name of an evaluation's number (`val/loss`); empty if it is not one."""
-    match = _NAME.match(label.strip())
+    match = _NAME.match(_STATISTIC.sub("", label.strip()))
     if match is None:
         return ""
     rest = "_".join((match.group(2) or "").split()).lower()
     return f"{match.group(1).lower()}/{rest}" if rest else ""
+
+
+def is_word_of_evaluation(text: str) -> bool:
+    """Whether a text is nothing but the name of an evaluation: the first cell of a row `Validation  3  0.51`."""
+    return _WORD.fullmatch(text) is not None
 
 
 def speaks_of_evaluation(text: str, measures: Collection[str]) -> bool:
@@ -90,7 +96,15 @@ def read_evaluation(
         iteration = int(printed_round.group(1))
     if not values:
         return None
-    return Reading(format=EVALUATION, iteration=iteration, values=values, joins="evaluates", text=text)
+    epoch = counters.get("epoch", (None, None))[0]
+    return Reading(
+        format=EVALUATION,
+        iteration=iteration,
+        values=values,
+        joins="evaluates",
+        epoch_of_evaluation=epoch,
+        text=text,
+    )
 
 
 def _is_under_way(text: str, counters: Mapping[str, tuple[int, int | None]]) -> bool:

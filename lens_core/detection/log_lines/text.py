@@ -14,6 +14,7 @@ PARTIAL = "log_partial"
 MAX_JOINED_CHARACTERS = 1 << 20
 
 _ENVELOPE_KEYS = ("log", "message", "msg")
+_COUNTERS_OF_ENTRIES = frozenset(["step", "global_step", "iteration", "iter", "epoch"])
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 # Some pipelines drop the ESC byte and leave the rest. Only where a reset is left too, and never a duration: [5m 3s].
 _RESIDUE = re.compile(r"\[\d{1,3}(?:;\d{1,3}){0,4}m(?!\s\d+s\b)")
@@ -129,4 +130,6 @@ def open_envelope(text: str) -> str:
     if not isinstance(body, dict):
         return text
     message = next((body[key] for key in _ENVELOPE_KEYS if isinstance(body.get(key), str)), None)
+    if message is not None and not _COUNTERS_OF_ENTRIES.isdisjoint(body) and not any(map(str.isdigit, message)):
+        return text  # the entry of a structured log, whose numbers are beside its message
     return message.rstrip("\n") if message is not None else text
