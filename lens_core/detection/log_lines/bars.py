@@ -20,7 +20,7 @@ _NUMBERS = re.compile(
 _OF_TRAINING = re.compile(
     r"(?i)^(?:.*[\])>] )?\W*(?:train(?:ing)?\s{1,20})?"
     r"(?:train(?:ing)?(?: (?:progress|loop))?|steps?|epochs?|iter(?:ation)?s?|total)\b"
-    r"(?:[^A-Za-z]|running|avg|average|mean|loss)*$"
+    r"(?:[^A-Za-z]|running|avg|average|mean|loss|steps?|epochs?)*$"
 )
 _PREFIX = re.compile(r"^.*(?:\s-(?:\s|$)|\b(?:INFO|DEBUG|WARNING|ERROR)\b)")
 _PROCESS = re.compile(r"\(?[^()]{0,80}\bpid=\d{1,9}[^()]{0,80}\)")

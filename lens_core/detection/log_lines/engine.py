@@ -138,7 +138,7 @@ class LineEngine:
         """A row without any words, below a table's header."""
         if context is None or context.table is None:
             return ()
-        row = context.table.row(without_launchers(strip_colours(self._newest_part(text))), context.columns)
+        row = context.table.read_row(without_launchers(strip_colours(self._newest_part(text))), context.columns)
         return (row,) if row is not None else ()
 
     def _newest_part(self, text: str) -> str:
@@ -156,7 +156,11 @@ class LineEngine:
         """Say why the general reader makes no step of a line; empty where it has nothing to do with such lines."""
         text = without_launchers(strip_colours(self._newest_part(text)))
         candidates = self._prefilter.find_candidates(text)
-        return self._general.why_not(text) if candidates is not None and candidates.general else ""
+        if candidates is None or not candidates.general:
+            return ""
+        if self._general_table.header(text) is not None:
+            return "it is the header of a table, whose rows are below it"
+        return self._general.why_not(text)
 
     def _read_candidates(self, text: str, candidates: Candidates, context: Context | None) -> Sequence[Reading]:
         if "\x1b" in text or "[0m" in text or "[39m" in text:
@@ -254,7 +258,9 @@ class LineEngine:
 
     def _read_table_row(self, text: str, context: Context | None) -> list[Reading]:
         """The row of the table under whose header the line stands."""
-        row = context.table.row(text, context.columns) if context is not None and context.table is not None else None
+        if context is None or context.table is None:
+            return []
+        row = context.table.read_row(text, context.columns)
         return [row] if row is not None else []
 
     def _steps(self, text: str, candidates: Candidates, bar: Bar | None) -> list[Reading]:

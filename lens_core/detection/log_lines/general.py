@@ -14,7 +14,14 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from .bars import BAR_TEXT, last_bar
-from .general_evaluation import EVALUATION, is_of_evaluation, name_of_evaluated, read_evaluation, speaks_of_evaluation
+from .general_evaluation import (
+    EVALUATION,
+    is_of_evaluation,
+    name_of_evaluated,
+    name_repeated,
+    read_evaluation,
+    speaks_of_evaluation,
+)
 from .general_labels import (
     LABEL,
     are_settings,
@@ -148,7 +155,8 @@ class GeneralReader:
             return f"`{others[0]}` is among its keys: that is other work than a training's step"
         if is_of_evaluation(body):
             return (
-                read_evaluation(text, *count_and_measure(flatten_object(body))) or "it says that it is of an evaluation"
+                read_evaluation(text, *count_and_measure(list(flatten_object(body))))
+                or "it says that it is of an evaluation"
             )
         before = [pair for pair in find_labelled(without_times(text[:begin]))[0] if counter_of(pair[0])]
         return self._judge([*before, *flatten_object(body)], text, "")
@@ -166,6 +174,7 @@ class GeneralReader:
             "epoch"
         }:
             pairs.append(batch)
+        pairs = name_repeated(pairs)
         if any(counter_of(name) and parse_whole(value) is not None for name, value, _ in pairs):
             return self._judge(pairs, text, before)
         if nameless := list(find_nameless(printed)):
@@ -291,7 +300,7 @@ def _announces(
     counters: Mapping[str, tuple[int, int | None]],
     measures: Mapping[str, str],
 ) -> bool:
-    """Whether a line that measures nothing names the step of those below it: it has hardly a word beside its counters."""
+    """Whether a line without a measure names the step of those below it, with hardly a word beside its counters."""
     if not counters.keys() & {"global", "step", "batch"} or any("loss" in name.lower() for name in measures):
         return False
     if are_settings(pairs) and not any(is_pace(name) for name in measures):

@@ -13,6 +13,8 @@ from .readings import Reading
 _MAX_NUMBERS = 256
 # Labels and texts between numbers are remembered up to this length.
 _KEPT_CHARACTERS = 100
+# `globalStep`
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _SHORTEST_COUNTER, _COUNTER_CHARACTERS = len("step 1"), 200
 _MAX_STEP = 2**53
 # Labels of counters, from the one that counts the whole training to those that count within an epoch.
@@ -38,6 +40,8 @@ _EPOCH = frozenset(["epoch", "epochs", "ep", "ep.", "pass"])
 SHORT_COUNTERS = frozenset(["i", "idx", "n", "data"])
 _EPISODES = frozenset(["episode", "episodes", "episode num", "i_episode", "episode number"])
 _FRAMES = frozenset(["frame", "frames", "num steps"])
+# Of federated training; a game counts rounds, too.
+_ROUNDS = frozenset(["round", "communication round", "global round"])
 COUNTERS = _GLOBAL | _STEP | _BATCH | _EPOCH
 _TOTALS = frozenset(["max_steps", "total_steps", "max_iter", "max_iters", "total_iters", "num_training_steps"])
 # Words that may stand before a counter without changing what it counts.
@@ -50,11 +54,12 @@ _PLAIN_WORDS = frozenset(
 _TIME_WORDS = frozenset(
     """
     time eta elapsed remaining date performace performance sec secs seconds output per
+    utc gmt
     """.split()
 )
 _TIMES = re.compile(
     r"\b[IWEF]\d{4}(?:\d{4})? \d\d:\d\d:\d\d(?:\.\d{1,9}\s{1,8}\d{1,9})?\b|\b\d{1,3}%\|[^|\r\n]{0,200}\|"
-    r"|\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]{0,6},? (?:[A-Z][a-z]{2,8} {1,2}\d{1,2}|\d{1,2} [A-Z][a-z]{2,8})"
+    r"|^\W{0,4}(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]{0,6},? (?:[A-Z][a-z]{2,8} {1,2}\d{1,2}|\d{1,2} [A-Z][a-z]{2,8})"
     r"(?: \d{4})? \d\d:\d\d:\d\d(?: \d{4})?\b"
     r"|\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d:\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
     r"|\d{1,2}/\d{1,2}(?:/\d{2,4})?[ ,]+(?=\d\d:)|\b\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d{1,6})?\b(?!:)"
@@ -71,7 +76,7 @@ _NUMBER = re.compile(
     r"(?<![\w.@])(?<![A-Za-z]-)[-+]?(?:\d+(?:,\d{3})*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf)\b)"
     r"(?:%|(?!\w)|(?=[A-Za-z\u00b5]{1,8}(?:/[A-Za-z]{1,8})?(?![\w.])))"
 )
-_UNIT = re.compile(r"[A-Za-z\u00b5]{1,8}(?:/[A-Za-z]{1,8})?")
+_UNIT = re.compile(r"[A-Za-z\u00b5]{1,8}(?:/[A-Za-z]{1,8})?|/(?:it|iter|step|batch|s|sec)\b")
 _OF_TOTAL = re.compile(r"\s{0,8}(?:/|of|out of)\s{0,8}$")
 _AVERAGE = re.compile(r"\s{0,4}\((?:avg:? ?)?\s{0,4}$")
 _DEVIATION = re.compile(r"\s{0,4}(?:\u00b1|\+/-|\+-)\s{0,4}$")
@@ -83,8 +88,14 @@ _SEPARATOR = re.compile(r"[,;|(){}\[\]\t<>]|\.\s(?=\S)|\s[:/]\s|\s-+\s|\s{2,}|\*
 LABEL = re.compile(r"[A-Za-z_][\w ./%@-]{0,80}")
 # A label is a name; what has one of these is a sentence.
 _PROSE = re.compile(r"(?i)\b(?:of|with|for|by|and|a|the|was|due|to|than|0x[\da-f]{1,32})\b")
+# `Iteration 100: with minibatch training loss = 2.31 and accuracy of 0.11`
+_TOLD = re.compile(
+    r"(?:.{0,40}\s)?((?<=with )(?:[\w-]{1,16} ){1,3}LOSS|(?<=and )(?:[\w-]{1,16} ){0,3}LOSS)(?: of)?$".replace(
+        "LOSS", "(?i:loss|accuracy|acc|error|perplexity)"
+    )
+)
 # `train loss at step 100: 5.12`: the counter stands within the label of the number after it.
-_WITHIN = re.compile(r"(?i)(.{0,60}\S) (?:at|after) (?:global )?(step|iteration|iter|update|epoch)$")
+_WITHIN = re.compile(r"(?i)(.{0,60}\S) (?:at|after|in) (?:global )?(step|iteration|iter|update|epoch)$")
 # `eval in step: 1000, loss: 3.01`: an evaluation names the step of the training.
 _EVALUATED_AT = re.compile(r"(?:eval|val|valid|test)\w{0,8} (?:in|at|after|for) (?=[a-z])")
 # `('epoch', 3, 'loss', 2.31)`: what Python 2's print makes of them.
@@ -195,6 +206,8 @@ def _find_label(between: str) -> tuple[str, str]:
         if found:
             head, label = head + left + found, right.strip(" '\"")
     label = _UNIT_BEFORE.sub("", _SYMBOLS.sub("", label)).removesuffix(" is").removeprefix("of ")
+    if (told := _TOLD.match(label)) is not None:
+        label = told.group(1)
     if not LABEL.fullmatch(label) or _PROSE.search(label):
         return "", text
     return label, head
@@ -213,6 +226,10 @@ def counter_of(label: str) -> str:
 @lru_cache(maxsize=4096)
 def _counter_of(label: str) -> str:
     """Return the counter that a label names: `global`, `step`, `batch`, `epoch`, `total`; empty if there is none."""
+    return _kind_of(label) or _kind_of(_CAMEL.sub("_", label))
+
+
+def _kind_of(label: str) -> str:
     label = " ".join(label.lower().split())
     label = label[evaluated.end() :] if (evaluated := _EVALUATED_AT.match(label)) is not None else label
     plain = label.replace(" ", "_")
@@ -230,6 +247,11 @@ def _counter_of(label: str) -> str:
 def counts_episodes(label: str) -> bool:
     """Whether a label counts episodes, which are the steps where a line has no other counter."""
     return label.lower().strip(".") in _EPISODES
+
+
+def counts_rounds(label: str) -> bool:
+    """Whether a label counts rounds, which are the steps where a line has a loss with a fraction."""
+    return label.lower().strip(".") in _ROUNDS
 
 
 def counts_frames(label: str) -> bool:

@@ -8,7 +8,15 @@ from collections.abc import Collection, Iterable, Mapping
 from ...plugin_api.log_formats import Field
 from .columns import Columns
 from .general_evaluation import name_of_evaluated
-from .general_labels import counter_of, counts_episodes, counts_frames, is_placed, is_short_counter, parse_whole
+from .general_labels import (
+    counter_of,
+    counts_episodes,
+    counts_frames,
+    counts_rounds,
+    is_placed,
+    is_short_counter,
+    parse_whole,
+)
 from .general_words import OF_BLOCKS
 from .numbers import parse_number
 
@@ -38,7 +46,8 @@ _LOSS_NAMES = (
 )
 # Measures of a training that are no loss by name; beside a counter of steps they make a step of a line.
 _LOSS_LIKE = re.compile(
-    r"(?i)(?<![a-z])(?:xent|nll|ce|bce|mse|(?<!time[ _])(?<!batch_)(?<!reader_)(?:avg|train|total)?cost(?![ _]?time)|elbo|cross[-_ ]?entropy)(?![a-z])|cross_?entropy"
+    r"(?i)(?<![a-z])(?:xent|nll|ce|bce|mse|elbo|cross[-_ ]?entropy)(?![a-z])|cross_?entropy"
+    r"|(?<![a-z])(?<!time[ _])(?<!batch_)(?<!reader_)(?:avg|train|total)?cost(?![a-z])(?![ _]?time)"
 )
 _PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:ppl|perplexity|bpc|bpd|bits[-_ ]per[-_ ]\w{1,16})(?![a-z])")
 # A score is of the training where the speed or the learning rate of a training stands beside it.
@@ -51,6 +60,8 @@ _PACE = re.compile(
     r"(?i)^(?:lr|learning[_ ]rate|speed|ips|fps(?: total)?|sps|throughput"
     r"|(?:tokens?|samples?|words?|tok|imgs?|images?)[ _]?(?:/|per[ _])[ _]?s(?:ec(?:ond)?)?)$"
 )
+# The result of an episode, where a line counts episodes.
+_SCORE_OF_EPISODE = re.compile(r"(?i)(?:^|[ _/])score$")
 _GOALS = re.compile(
     r"(?i)reward|return|^(?:average|mean) score$|^kimg$|^train(?:ing)?[ _/.-]+(?:\w+[ _])?"
     r"(?:auc|acc|accuracy|error|rmse|mae|mse|logloss|ppl|perplexity|f1)\b"
@@ -63,7 +74,7 @@ COLUMNS = Columns({"l.r.": Field("learning_rate")}, _LOSS_NAMES)
 
 
 def count_and_measure(
-    pairs: Iterable[tuple[str, str, str]],
+    pairs: Collection[tuple[str, str, str]],
 ) -> tuple[dict[str, tuple[int, int | None]], dict[str, str]]:
     """Divide the labelled numbers of a line into counters, with their totals, and what was measured."""
     counters: dict[str, tuple[int, int | None]] = {}
@@ -76,9 +87,10 @@ def count_and_measure(
         if kind == "epoch" and not total and name.lower().endswith("epochs"):  # how many there are
             continue
         is_episode = counts_episodes(name)
-        if (is_episode or counts_frames(name)) and (number := parse_whole(value)) is not None:
-            if episode is None or (is_episode and not of_episodes):
-                episode, of_episodes = (number, parse_whole(total) if total else None), is_episode
+        is_better = episode is None or (is_episode and not of_episodes)
+        counts = is_episode or counts_frames(name)
+        if counts and is_better and (number := parse_whole(value)) is not None:
+            episode, of_episodes = (number, parse_whole(total) if total else None), is_episode
         if kind:
             number = parse_whole(value) if value[-1:] != "%" else None  # `Epochs: 10%|#   | 10/100`
             if kind == "epoch" and number is not None and number >= _UNIX_TIMES:
@@ -93,9 +105,32 @@ def count_and_measure(
             and not (total and parse_whole(value) is not None)
         ):
             measures[name] = value if not total else f"{value} ({total})"
-    if episode is not None and not counters and not rough and any(_GOALS.search(name) for name in measures):
+    if episode is not None and of_episodes and _counts_first(pairs):
+        counters = {kind: place for kind, place in counters.items() if kind != "step"}
+    if not counters and not rough and (place := _find_round(pairs)) is not None:
+        return {"step": place}, {name: text for name, text in measures.items() if not counts_rounds(name)}
+    is_goal = any(_GOALS.search(name) or (of_episodes and _SCORE_OF_EPISODE.search(name)) for name in measures)
+    if episode is not None and not counters and not rough and is_goal:
         return {"step": episode}, {name: text for name, text in measures.items() if not counts_episodes(name)}
     return (counters if counters.keys() - {"epoch"} else {**rough, **counters}), measures
+
+
+def _find_round(pairs: Iterable[tuple[str, str, str]]) -> tuple[int, int | None] | None:
+    """The round of a line with a loss that has a fraction: in a game losses are whole."""
+    has_loss = False
+    place: tuple[int, int | None] | None = None
+    for name, value, total in pairs:
+        has_loss = has_loss or (name.lower().endswith("loss") and "." in value)
+        if counts_rounds(name) and (number := parse_whole(value)) is not None:
+            place = number, parse_whole(total) if total else None
+    return place if has_loss else None
+
+
+def _counts_first(pairs: Iterable[tuple[str, str, str]]) -> bool:
+    """Whether a line counts an episode before anything else: the steps after it are the episode's length."""
+    first = next((name for name, _, _ in pairs if counts_episodes(name) or counter_of(name)), "")
+    is_length = all(name.lower().endswith("steps") and not total for name, _, total in pairs if counter_of(name))
+    return counts_episodes(first) and is_length
 
 
 def is_evaluated(measures: Mapping[str, str], *, has_counter: bool) -> bool:
@@ -123,7 +158,7 @@ def measure_values(measures: Mapping[str, str], *, is_named: bool = True) -> dic
     values = COLUMNS.read_pairs(own)
     if "lm_loss" not in values and is_named:
         named = [name for name in values if "loss" in name.lower() and not _NO_LOSS.search(name)]
-        named = [name for name in named if not name.endswith("_avg")]
+        named = [name for name in named if not name.endswith("_avg")] or named
         named = named or [name for name in values if _LOSS_LIKE.search(name) and not name.endswith("_avg")]
         if named:
             values["lm_loss"] = values.pop(named[0])
@@ -139,7 +174,7 @@ def measures_training(values: Collection[str], counters: Mapping[str, tuple[int,
     own = [name for name in values if not name_of_evaluated(name)]
     if counters.get("epoch", (0, None))[1] is not None and "frames" in own and any(map(_PACE.match, own)):
         return True
-    if any(_GOALS.search(name) for name in own):
+    if any(_GOALS.search(name) for name in own) or _is_score_of_episode(own, counters):
         return True
     if is_placed(counters) and any(_PERPLEXITY.search(name) for name in own):
         return True
@@ -164,3 +199,8 @@ def is_measure(name: str) -> bool:
 def is_pace(name: str) -> bool:
     """Whether a number of this name is a speed or a learning rate."""
     return _PACE.match(name) is not None
+
+
+def _is_score_of_episode(names: Collection[str], counters: Mapping[str, tuple[int, int | None]]) -> bool:
+    """Whether the only measure beside a step is a score: what an episode of it brought."""
+    return set(counters) == {"step"} and len(names) <= 3 and any(_SCORE_OF_EPISODE.search(name) for name in names)

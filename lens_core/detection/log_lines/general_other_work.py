@@ -12,7 +12,8 @@ from collections.abc import Mapping
 # Words before the counter of a line that is not a step of training.
 OTHER_WORK = re.compile(
     r"(?i)\b(?:val|valid|validat\w+|eval|evaluat\w+|test|testing|sanity|final|best|summary"
-    r"|average(?! (?:\w{1,12}[ _])?(?:loss|cost|reward|return)s?\b)|finder|finding|trial|search|loading|loaded|resum(?:e|ed|ing)|saved?|saving|restor(?:e|ed|ing)|config|args|arguments|options|hyper-?parameters"
+    r"|average(?! (?:\w{1,12}[ _])?(?:loss|cost|reward|return)s?\b)|finder|finding|trial|search|loading|loaded"
+    r"|resum(?:e|ed|ing)|saved?|saving|restor(?:e|ed|ing)|config|args|arguments|options|hyper-?parameters"
     r"|skip(?:ped|ping)?|early|no|not|quanti[sz]\w*|calibrat\w+|until|after|every|warmup|from)\b"
 )
 # nanoGPT's estimate over held-out batches: its training loss is of other batches than those of the step.
@@ -84,9 +85,10 @@ def why_no_step(text: str, before: str, measures: Mapping[str, str]) -> str:
         return "it is about a blockchain, where `reward` and `epoch` are something else"
     if _is_of_traffic(text, measures):
         return "it measures a network or a disk, where `loss` is something else"
-    if (solver := _OF_SOLVER.search(text)) and not any("loss" in name.lower() for name in measures):
+    has_loss = any("loss" in name.lower() for name in measures)
+    if not has_loss and (solver := _OF_SOLVER.search(text)) is not None:
         return f"`{solver.group()}` is of a solver, whose iterations are no training's"
-    if _PRICE.search(text):
+    if not has_loss and _PRICE.search(text):
         return "its cost is a price"
     if _ESTIMATE.search(text):
         return "it is an estimate over batches that are held back"

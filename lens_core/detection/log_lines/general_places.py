@@ -30,6 +30,10 @@ _BANNER = re.compile(
     r"(?i)(?:[*=#>~-]{3,80}\s{0,8}|\s{4,80})(step|iteration|iter|epoch|update):? (\d{1,12})(?:/(\d{1,12}))?"
     r"(?:\s{0,8}[*=#<~-]{3,80}|\s{4,80})\s{0,8}"
 )
+# `[ Train | 003/080 ] loss = 0.51` has an epoch.
+_EPOCH_OF_PHASE = re.compile(r"\[ {0,2}Train {0,2}\| {0,2}(\d{1,9})/(\d{1,9}) {0,2}\]")
+# `[1] (3/49): loss = 0.11` has an epoch and a step, too.
+_EPOCH_AND_BATCH = re.compile(r"(?<![\w\])])\[(\d{1,9})\] \((\d{1,12})/(\d{1,12})\):? ")
 _PAIR = re.compile(r"\[\s{0,8}(\d{1,9})(?:\s{0,8}/\s{0,8}(\d{1,9}))?\s{0,8}\]")
 # `200/ 2983 batches`
 _NAMED_BEHIND = re.compile(r"(?<![\w./-])(\d{1,12})/ {0,8}(\d{1,12}) (?:batch(?:es)?|steps|iter(?:ation)?s|updates)\b")
@@ -60,12 +64,8 @@ def find_nameless(printed: str) -> Iterator[Labelled]:
         yield "epoch", listed.group(1), ""
         yield "step", listed.group(2), ""
         return
-    if (phase := _OF_TRAINING.search(printed)) is not None:
-        yield "epoch", phase.group(1), ""
-        yield "batch", phase.group(2), phase.group(3)
-        return
-    if (named := _BEHIND_NAME.search(printed) or _CELL.search(printed)) is not None:
-        yield "step", named.group(1), named.group(2)
+    if "/" in printed and (placed := _find_placed(printed)):
+        yield from placed
         return
     found = list(_PAIR.finditer(printed))[:2]
     if len(found) == 2 and found[0].end() == found[1].start():
@@ -73,6 +73,17 @@ def find_nameless(printed: str) -> Iterator[Labelled]:
         yield "step", found[1].group(1), found[1].group(2) or ""
     elif found and found[0].group(2):
         yield "step", found[0].group(1), found[0].group(2)
+
+
+def _find_placed(printed: str) -> list[Labelled]:
+    """An epoch or a step with its total, beside the word for a training, between pipes or in brackets."""
+    if (phase := _EPOCH_OF_PHASE.search(printed)) is not None:
+        return [("epoch", phase.group(1), phase.group(2))]
+    if (both := _OF_TRAINING.search(printed) or _EPOCH_AND_BATCH.search(printed)) is not None:
+        return [("epoch", both.group(1), ""), ("batch", both.group(2), both.group(3))]
+    if (named := _BEHIND_NAME.search(printed) or _CELL.search(printed)) is not None:
+        return [("step", named.group(1), named.group(2))]
+    return []
 
 
 def find_batch(printed: str) -> Labelled | None:

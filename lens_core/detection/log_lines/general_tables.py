@@ -1,8 +1,8 @@
 """Tables of steps or epochs, for the general reader: rows of numbers below a header that names a counter and a loss.
 
 Columns stand between pipes, tabs or blanks. A header may have a second line (`|  Mini-batch  |` above `|  Loss  |`), a
-mark before it (`#`, `[  10% ]`) and pipes of a box; a cell may be a list, whose first number counts. One that counts epochs
-and batches is none: the same header stands above the batches of an evaluation.
+mark before it (`#`, `[  10% ]`) and pipes of a box; a cell may be a list, whose first number counts. One that counts
+epochs and batches is none: the same header stands above the batches of an evaluation.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from .readings import Reading
 
 _MAX_CHARACTERS = 2048
 _LINE = re.compile(r"[\s|+=:-]{3,2048}")
+_LOGGER = re.compile(r"^[^|]{0,60}\d\d:\d\d[^|]{0,40}(?=\|)")
 _MARK = re.compile(r"^\s{0,8}(?:#\s|\[[^\[\]]{0,20}\]\s)")
 _GAPS = re.compile(r"\s{2,}")
 _NAME = re.compile(r"[A-Za-z_#(][\w ./%()@:+'-]{0,60}")
@@ -27,8 +28,8 @@ _SHORT_COUNTERS = frozenset(["itn", "iter", "ep", "it"])
 _MEASURE = re.compile(r"(?i)loss|deviance|(?<![a-z])(?:nll|return|reward)(?![a-z])")
 # Columns of other work: solvers, trials of a search, evaluations of many tasks.
 _OTHER_WORK = re.compile(
-    r"(?i)(?:^|[ _|])(?:trial|status|residual|gradient|grad|objective|inf_pr|tr_ratio|primal|dual|pri res|gap|task|loc|pid)"
-    r"(?:$|[ _|])"
+    r"(?i)(?:^|[ _|])(?:trial|status|residual|gradient|grad|objective|inf_pr|tr_ratio|primal|dual|pri res|gap|task"
+    r"|loc|pid)(?:$|[ _|])"
 )
 _LIST = re.compile(r"\[\s{0,4}([-+.\d][^,\s\]]{0,30})(?:[,\s][^\]]{0,400})?\]")
 _FEWEST = 3
@@ -59,7 +60,7 @@ class GeneralTable:
         is_first_line = "|" in text and len(kinds) > 1  # its measures may be named on the second
         return tuple(cells) if measures or is_first_line else None
 
-    def row(self, text: str, names: tuple[str, ...]) -> Reading | None:
+    def read_row(self, text: str, names: tuple[str, ...]) -> Reading | None:
         """The step of a row under these names; None if the line is none."""
         if len(text) > _MAX_CHARACTERS or _LINE.fullmatch(text):
             return None
@@ -105,14 +106,15 @@ def _cells_of_row(text: str, count: int) -> list[str]:
     text = _plain(text).strip()
     if "|" in text.strip("|"):
         return [cell.strip() for cell in text.strip("|").split("|")]
-    for cells in (text.split("\t"), text.split(","), _GAPS.split(text), text.split()):
+    splits = (text.split("\t"), text.split(","), _GAPS.split(text), text.split())
+    for cells in splits if count >= _FEWEST else splits[:1]:
         if len(cells) == count:
             return [cell.strip() for cell in cells]
     return []
 
 
 def _plain(text: str) -> str:
-    text = _MARK.sub("", text[:_MAX_CHARACTERS], count=1)
+    text = _MARK.sub("", _LOGGER.sub("", text[:_MAX_CHARACTERS], count=1), count=1)
     return plain_spelling(text) if not text.isascii() else text
 
 

@@ -242,8 +242,7 @@ class StreamReader:
             steps.apply_held(reading, stream)
             self._advance(moment, counter, row_step, now)
         self._merge_row(moment, reading, row_step, attempt)
-        if reading.format == FORMAT:
-            steps.announce_own(reading, row_step, stream)
+        steps.announce_own(reading, row_step, stream)
         if stream.evaluated:
             self._merge_earlier_evaluation(moment, row_step, attempt)
         if reading.format not in GENERAL and "lm_loss" in reading.values:
@@ -259,8 +258,7 @@ class StreamReader:
         if moment.job.last_iteration is None:
             self._hold_evaluation(moment, reading)
             return
-        if step is None and stream.last.keys() <= {EPOCH}:
-            step = reading.epoch_of_evaluation
+        step = reading.epoch_of_evaluation if step is None and stream.last.keys() <= {EPOCH} else step
         if step is None or (stream.last_row is not None and step < stream.last_row):
             step = stream.last_row if step is None or step == (stream.last_row or 0) - 1 else None
         if step is not None:
@@ -295,11 +293,7 @@ class StreamReader:
         """
         stream = moment.stream
         if reading.joins == "announces":
-            step = reading.iteration
-            if step is None:  # a step within an epoch
-                step, _ = steps.number(reading, stream, moment.job)
-            stream.announced, stream.announced_names = step, []
-            stream.announced_target = reading.values.get("target_iteration")
+            steps.announce(reading, stream, moment.job)
             return False
         if reading.joins == "epoch":
             return True

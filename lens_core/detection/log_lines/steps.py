@@ -94,8 +94,19 @@ def sums_up_banner(reading: Reading, stream: Stream) -> bool:
     return True
 
 
+def announce(reading: Reading, stream: Stream, job: Job) -> None:
+    """Remember the step that a line without numbers names, for the lines below it."""
+    step = reading.iteration
+    if step is None:  # it counts within an epoch
+        step, _ = number(reading, stream, job)
+    stream.announced, stream.announced_names, stream.announced_by_row = step, [], False
+    stream.announced_target = reading.values.get("target_iteration")
+
+
 def announce_own(reading: Reading, row_step: int, stream: Stream) -> None:
     """Let the lines below a row without a loss belong to it: its losses stand there."""
+    if reading.format != FORMAT:
+        return
     if "lm_loss" in reading.values:
         if not reading.joins:
             stream.announced = None if stream.announced_by_row else stream.announced
@@ -167,7 +178,7 @@ def _of_epoch_and_step(reading: Reading, epoch: float | None, step: int, stream:
 
 
 def _of_iteration(reading: Reading, epoch: float, stream: Stream, job: Job) -> int:
-    """The step of a row whose epoch stands behind its step: that of the whole training, unless it falls as epochs grow."""
+    """The step of a row with an epoch behind its step: that of the whole training, unless it falls as epochs grow."""
     assert reading.iteration is not None
     done = reading.iteration
     step = _of_epoch_and_step(reading, epoch, done, stream, job)

@@ -27,7 +27,7 @@ _LAUNCHERS = re.compile(
     # docker-compose's service, and stern's pod with its container; what counts or evaluates something is none.
     r"(?!(?i:step|iter|epoch|batch|update|e?val|test))[A-Za-z][\w.-]{0,60}[_-]\d{1,5} (?: {0,40}\| {0,2}(?=\S)|"
     r"(?!step|iter|epoch|batch|update|e?val|test|loss|train)[a-z][a-z\d-]{1,40} (?=[A-Za-z]))|"
-    r"(?:[\w.-]{0,80}\d|stderr|stdout): (?![-\d.na]{1,24}, [-\d.na]{1,24} avg)|"
+    r"(?:(?!(?i:epoch|step|iter|batch)[-_]\d)[\w.-]{0,80}\d|stderr|stdout): (?![-\d.na]{1,24}, [-\d.na]{1,24} avg)|"
     r"(?:DEBUG|INFO|WARNING|ERROR):(?:root|__main__):)+"
 )
 _REPEATED = re.compile(r" ?\[repeated \d+x across cluster\][^\r\n]{0,200}$")
