@@ -36,7 +36,9 @@ class Keras(Detector):
             LogFormat(
                 name=f"epoch_{word}",
                 words=("s", "loss", word),
-                head=r"(?:^|\s)(?:(?P<step_in_epoch>\d{1,12})/(?P<steps_per_epoch>\d{1,12}) (?:\[={1,60}\] )?)?"
+                # The length of the first epoch may be unknown.
+                head=r"(?:^|\s)(?:(?P<step_in_epoch>\d{1,12})/(?:(?P<steps_per_epoch>\d{1,12})|Unknown)"
+                r" (?:\[={1,60}\] )?)?"
                 r"- \d{1,9}m?s(?:(?: -)? (?P<step_time>\d{1,9}[mu]?s)/(?:step|sample|epoch))? - (?=[a-z])",
                 layout="dashes",
                 fields={"step_time": Field("elapsed_time_per_iteration_ms", "time")},

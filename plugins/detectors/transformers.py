@@ -44,7 +44,9 @@ class Transformers(Detector):
             loss=("loss",),
             needs=("lm_loss", "current_steps", "target_iteration"),
             # A Trainer's dictionary has an epoch, a step or a learning rate; that of a quantised layer has none.
-            require=r"['\"](?:epoch|learning_rate|grad_norm|(?:current_)?steps?|iteration|global_step(?:/max_steps)?)['\"]",
+            # Its epoch is no whole number: one that is counts the epochs of another loop.
+            require=r"['\"](?:learning_rate|grad_norm|(?:current_)?steps?|iteration|global_step(?:/max_steps)?)['\"]"
+            r"|['\"]epoch['\"]: ?['\"]?\d{1,9}\.",
             # Nothing but known texts, which are found quicker than a pattern.
             reject='train_runtime|"num_updates"|valid_loss|\'layer\'|"layer"|\'module\'|"module"|\'tid\'|"tid"'
             "|'trial_id'|\"trial_id\"",

@@ -20,11 +20,11 @@ _NUMBERS = re.compile(
 _OF_TRAINING = re.compile(
     r"(?i)^(?:.*[\])>] )?\W*(?:train(?:ing)?\s{1,20})?"
     r"(?:train(?:ing)?(?: (?:progress|loop))?|steps?|epochs?|iter(?:ation)?s?|total)\b"
-    r"(?:[^A-Za-z]|running|avg|average|mean|loss)*$"
+    r"(?:[^A-Za-z]|running|avg|average|mean|loss|steps?|epochs?)*$"
 )
 _PREFIX = re.compile(r"^.*(?:\s-(?:\s|$)|\b(?:INFO|DEBUG|WARNING|ERROR)\b)")
 _PROCESS = re.compile(r"\(?[^()]{0,80}\bpid=\d{1,9}[^()]{0,80}\)")
-_HOST = re.compile(r"\S*\d\S*|(?:INFO|DEBUG|WARNING|ERROR|root|__main__|stderr|stdout|F|:){1,8}")
+_HOST = re.compile(r"(?i:average|avg|mean)|\S*\d\S*|(?:INFO|DEBUG|WARNING|ERROR|root|__main__|stderr|stdout|F|:){1,8}")
 _LABEL_CHARACTERS = 600
 
 

@@ -205,7 +205,7 @@ class CompiledTable(_Declared):
             return _GAP.split(text.strip())
         return text.split(self.declared.separator)
 
-    def row(self, text: str, names: tuple[str, ...]) -> Reading | None:
+    def read_row(self, text: str, names: tuple[str, ...]) -> Reading | None:
         """A row under these names; None if the line is none."""
         match = self._row(text, 0)
         if match is None:

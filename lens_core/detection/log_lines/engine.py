@@ -17,6 +17,7 @@ from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
 from .exceptions import TracebackState, read_exception
 from .general import GeneralReader
 from .general_labels import apply_counter
+from .general_tables import GeneralTable
 from .limited import LineTime, Overruns
 from .prefilter import Candidates, Declared, Prefilter
 from .readings import FrameworkHint, LogEvent, Reading
@@ -56,7 +57,7 @@ class Context:
     __slots__ = ("columns", "reported", "skips_known", "table", "traceback")
 
     def __init__(self, *, skips_known: bool = False) -> None:
-        self.table: CompiledTable | None = None
+        self.table: CompiledTable | GeneralTable | None = None
         self.columns: tuple[str, ...] = ()
         self.skips_known = skips_known
         self.reported: set[int] = set()
@@ -70,31 +71,34 @@ class LineEngine:
         self.formats: list[CompiledFormat] = []
         self.events: list[CompiledEvent] = []
         self.marks: list[CompiledMark] = []
-        self.tables: dict[str, CompiledTable] = {}
+        self.tables: dict[str, CompiledTable | GeneralTable] = {}
         self.overruns: dict[str, Overruns] = {}
         self.cut_lines = 0
         self._line_time = LineTime()
         self._on_pause = on_pause
+        tables: list[CompiledTable] = []
         for detector in detectors:
-            self._add_detector(detector)
+            tables += self._add_detector(detector)
         self.formats.sort(key=lambda item: item.rank)
         self.events.sort(key=lambda item: item.rank)
         self.marks.sort(key=lambda item: -item.confidence)
-        self._prefilter = Prefilter(Declared(self.formats, self.events, self.marks, list(self.tables.values())))
+        self._prefilter = Prefilter(Declared(self.formats, self.events, self.marks, tables))
         self._refinements: dict[tuple[str, tuple[CompiledMark, ...]], tuple[tuple[FrameworkHint, ...], str]] = {}
         self._marked: dict[tuple[CompiledMark, ...], tuple[Reading]] = {}
         self._general = GeneralReader()
+        self._general_table = GeneralTable()
+        self.tables = {table.name: table for table in tables}
+        self.tables[self._general_table.name] = self._general_table
 
-    def _add_detector(self, detector: Declares) -> None:
+    def _add_detector(self, detector: Declares) -> Iterable[CompiledTable]:
+        """Compile what a detector declares; returns its tables."""
         framework = (detector.framework or detector.name) if detector.layer else ""
         overruns = self.overruns.setdefault(detector.name, Overruns(detector.name, self._line_time, self._on_pause))
         whose = (framework, detector.layer, overruns)
         self.formats += [CompiledFormat(declared, *whose) for declared in detector.formats]
         self.events += [CompiledEvent(declared, *whose) for declared in detector.events]
         self.marks += [CompiledMark(declared, *whose) for declared in detector.marks]
-        for declared in detector.tables:
-            table = CompiledTable(declared, *whose)
-            self.tables[table.name] = table
+        return [CompiledTable(declared, *whose) for declared in detector.tables]
 
     def read_line(self, text: str, context: Context | None = None) -> Sequence[Reading]:
         """Return the readings of a line; most lines have none. `context` is kept from line to line of one stream."""
@@ -134,7 +138,7 @@ class LineEngine:
         """A row without any words, below a table's header."""
         if context is None or context.table is None:
             return ()
-        row = context.table.row(without_launchers(strip_colours(self._newest_part(text))), context.columns)
+        row = context.table.read_row(without_launchers(strip_colours(self._newest_part(text))), context.columns)
         return (row,) if row is not None else ()
 
     def _newest_part(self, text: str) -> str:
@@ -152,7 +156,11 @@ class LineEngine:
         """Say why the general reader makes no step of a line; empty where it has nothing to do with such lines."""
         text = without_launchers(strip_colours(self._newest_part(text)))
         candidates = self._prefilter.find_candidates(text)
-        return self._general.why_not(text) if candidates is not None and candidates.general else ""
+        if candidates is None or not candidates.general:
+            return ""
+        if self._general_table.header(text) is not None:
+            return "it is the header of a table, whose rows are below it"
+        return self._general.why_not(text)
 
     def _read_candidates(self, text: str, candidates: Candidates, context: Context | None) -> Sequence[Reading]:
         if "\x1b" in text or "[0m" in text or "[39m" in text:
@@ -219,8 +227,9 @@ class LineEngine:
             readings = self._read_table_row(text, context)
         if candidates.formats and not readings:
             readings = self._steps(text, candidates, bar)
+        is_header = False
         if candidates.tables and not readings and context is not None:
-            self._open_table(text, candidates, context)
+            is_header = self._open_table(text, candidates, context)
         for event in candidates.events:
             log_event = event.parse_event(text)
             if log_event is not None:
@@ -239,6 +248,8 @@ class LineEngine:
             general = self._general.parse_line(text)
             if general is not None and (not readings or general.joins == "evaluates"):
                 readings.append(general)
+            elif general is None and context is not None and not is_header:
+                self._open_general_table(text, context)
         if not readings and candidates.bar:
             seen = last_bar(text)
             if seen is not None:
@@ -247,7 +258,9 @@ class LineEngine:
 
     def _read_table_row(self, text: str, context: Context | None) -> list[Reading]:
         """The row of the table under whose header the line stands."""
-        row = context.table.row(text, context.columns) if context is not None and context.table is not None else None
+        if context is None or context.table is None:
+            return []
+        row = context.table.read_row(text, context.columns)
         return [row] if row is not None else []
 
     def _steps(self, text: str, candidates: Candidates, bar: Bar | None) -> list[Reading]:
@@ -274,12 +287,19 @@ class LineEngine:
                 return readings
         return []
 
-    def _open_table(self, text: str, candidates: Candidates, context: Context) -> None:
+    def _open_table(self, text: str, candidates: Candidates, context: Context) -> bool:
         for table in candidates.tables:
             names = table.header(text)
             if names is not None:
                 context.table, context.columns = table, names
-                return
+                return True
+        return False
+
+    def _open_general_table(self, text: str, context: Context) -> None:
+        table = self._general_table
+        names = table.header(text, context.columns if context.table is table else ())
+        if names is not None:
+            context.table, context.columns = table, names
 
     def _attach(self, readings: list[Reading], event: CompiledEvent, log_event: LogEvent) -> None:
         if not readings:

@@ -7,7 +7,8 @@ evaluation, which says how many of its batches are done, is none: its numbers ar
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from .general_labels import counter_of, parse_whole, without_times, words_beside
@@ -17,6 +18,7 @@ from .readings import Reading
 EVALUATION = "general.evaluation"
 _WORDS = "val|valid|validation|eval|evaluation|test|dev|cv|crossval|heldout|held-out"
 _NAME = re.compile(rf"(?i)^({_WORDS})(?:[ _/.-]+(.+))?$")
+_STATISTIC = re.compile(r"(?i)^(?:last|latest|mean|avg|average)[ _](?=test|val|eval)")
 _WORD = re.compile(rf"(?i)(?<![A-Za-z_])(?:{_WORDS}|validating|evaluating|testing)(?![A-Za-z])")
 _OF_WORDS = {"validating": "val", "evaluating": "eval", "testing": "test"}
 # A number by these names is the result of an evaluation; what else stands on such a line may be a size or a setting.
@@ -36,21 +38,54 @@ _OWN_STEP = re.compile(rf"(?i)\b(?:{_WORDS})[ _](?:steps?|iter\w{{0,7}}|batch(?:
 # XGBoost's round.
 _ROUND = re.compile(r"(?<!\S)\[(\d{1,9})\]\s")
 _NEAR_CHARACTERS = 40
+# Labels are remembered up to this length; longer ones are none of an evaluation.
+_KEPT_CHARACTERS = 200
 _COUNTED_RIGHT = re.compile(r"(?i)(?:acc\w*|correct)\W{1,4}$")
 
 
 def name_of_evaluated(label: str) -> str:
     """The stored name of an evaluation's number (`val/loss`); empty if it is not one."""
-    match = _NAME.match(label.strip())
+    return _name_of_evaluated(label) if len(label) <= _KEPT_CHARACTERS else ""
+
+
+@lru_cache(maxsize=4096)
+def _name_of_evaluated(label: str) -> str:
+    """As `name_of_evaluated`; lines repeat their labels."""
+    match = _NAME.match(_STATISTIC.sub("", label.strip()))
     if match is None:
         return ""
     rest = "_".join((match.group(2) or "").split()).lower()
     return f"{match.group(1).lower()}/{rest}" if rest else ""
 
 
-def speaks_of_evaluation(text: str, measures: Collection[str]) -> bool:
+def name_repeated(pairs: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Name numbers that the training has, too, as of the evaluation before them: `Loss: 2 | Val Acc: 1 loss: 3`."""
+    seen: set[str] = set()
+    word = ""
+    named: list[tuple[str, str, str]] = []
+    for name, number, total in pairs:
+        kept = name_of_evaluated(name)
+        word = kept.partition("/")[0] or word
+        is_repeated = bool(word) and not kept and name.lower() in seen
+        seen.add(name.lower())
+        named.append((f"{word} {name}" if is_repeated else name, number, total))
+    return named
+
+
+def is_word_of_evaluation(text: str) -> bool:
+    """Whether a text is nothing but the name of an evaluation: the first cell of a row `Validation  3  0.51`."""
+    return _WORD.fullmatch(text) is not None
+
+
+def speaks_of_evaluation(text: str, measures: Mapping[str, str]) -> bool:
     """Whether a line says that it is about an evaluation elsewhere than in the labels of its numbers."""
-    in_labels = sum(len(_WORD.findall(name)) for name in measures if not _STEP_OF_LABEL.search(name))
+    # `Eval   1 at step 4000` counts evaluations; `Val: 0.51` is a result.
+    labels = (
+        name
+        for name, number in measures.items()
+        if not _STEP_OF_LABEL.search(name) and not (number.isdigit() and is_word_of_evaluation(name))
+    )
+    in_labels = sum(len(_WORD.findall(name)) for name in labels)
     return len(_WORD.findall(without_times(text))) > in_labels
 
 
@@ -90,7 +125,15 @@ def read_evaluation(
         iteration = int(printed_round.group(1))
     if not values:
         return None
-    return Reading(format=EVALUATION, iteration=iteration, values=values, joins="evaluates", text=text)
+    epoch = counters.get("epoch", (None, None))[0]
+    return Reading(
+        format=EVALUATION,
+        iteration=iteration,
+        values=values,
+        joins="evaluates",
+        epoch_of_evaluation=epoch,
+        text=text,
+    )
 
 
 def _is_under_way(text: str, counters: Mapping[str, tuple[int, int | None]]) -> bool:

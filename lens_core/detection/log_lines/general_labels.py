@@ -13,6 +13,8 @@ from .readings import Reading
 _MAX_NUMBERS = 256
 # Labels and texts between numbers are remembered up to this length.
 _KEPT_CHARACTERS = 100
+# `globalStep`
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _SHORTEST_COUNTER, _COUNTER_CHARACTERS = len("step 1"), 200
 _MAX_STEP = 2**53
 # Labels of counters, from the one that counts the whole training to those that count within an epoch.
@@ -22,41 +24,48 @@ _GLOBAL = frozenset(
     n_updates total_timesteps timesteps_total training_iteration training_step step_i train_step train_iter
     env_step env_steps total_env_steps
     total_numsteps total_num_timesteps t_env total_t num_timesteps totalenvinteracts step_num gstep total_train_updates
+    learner_steps batches_seen iterations_done
     """.split()
 )
 _STEP = frozenset(
     """
-    step steps iter iters iteration iterations update updates minibatch_step optimizer_step up. tick
+    step steps iter iters iteration iterations update updates minibatch_step optimizer_step up. tick itr it
     """.split()
 )
 _BATCH = frozenset(
     "batch batches minibatch batch_idx batch_index epochiter epoch_iter epoch_step iter_in_epoch".split()
 )
-_EPOCH = frozenset(["epoch", "epochs", "ep", "ep."])
+_EPOCH = frozenset(["epoch", "epochs", "ep", "ep.", "pass"])
 # These count only where their total comes after them: `i = 10 / 17800`.
-SHORT_COUNTERS = frozenset(["i", "it", "idx", "n", "data"])
+SHORT_COUNTERS = frozenset(["i", "idx", "n", "data"])
 _EPISODES = frozenset(["episode", "episodes", "episode num", "i_episode", "episode number"])
+_FRAMES = frozenset(["frame", "frames", "num steps"])
+# Of federated training; a game counts rounds, too.
+_ROUNDS = frozenset(["round", "communication round", "global round"])
 COUNTERS = _GLOBAL | _STEP | _BATCH | _EPOCH
 _TOTALS = frozenset(["max_steps", "total_steps", "max_iter", "max_iters", "total_iters", "num_training_steps"])
 # Words that may stand before a counter without changing what it counts.
 _PLAIN_WORDS = frozenset(
     """
     train training learning current curr cur the at in of on log metrics results
-    finished completed processed starting beginning running recent stats statistics
+    finished completed processed starting beginning running recent stats statistics begin ending
     """.split()
 )
 _TIME_WORDS = frozenset(
     """
     time eta elapsed remaining date performace performance sec secs seconds output per
+    utc gmt
     """.split()
 )
 _TIMES = re.compile(
     r"\b[IWEF]\d{4}(?:\d{4})? \d\d:\d\d:\d\d(?:\.\d{1,9}\s{1,8}\d{1,9})?\b|\b\d{1,3}%\|[^|\r\n]{0,200}\|"
+    r"|^\W{0,4}(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]{0,6},? (?:[A-Z][a-z]{2,8} {1,2}\d{1,2}|\d{1,2} [A-Z][a-z]{2,8})"
+    r"(?: \d{4})? \d\d:\d\d:\d\d(?: \d{4})?\b"
     r"|\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d:\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
     r"|\d{1,2}/\d{1,2}(?:/\d{2,4})?[ ,]+(?=\d\d:)|\b\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d{1,6})?\b(?!:)"
     r"|\[(?:INFO|DEBUG|WARNING|ERROR) \d\d:\d\d:\d\d\] (?:[a-z]\w{0,40} )?"
     r"|\b(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL|SUCCESS)\b(?::[\w.]{1,60}:(?=[A-Za-z{\[]))?"
-    r"|\((?!(?i:steps?|iter(?:ation)?s?|epochs?|updates?|batch)[: ])[\w.-]{1,40}[: ]\d{1,6}\)"
+    r"|\((?!(?i:(?:global[ _])?steps?|iter(?:ation)?s?|epochs?|updates?|batch)[: ])[\w.-]{1,40}[: ]\d{1,6}\)"
     r"|\b\d{1,9}(?:\.\d{1,9})? ?m?s/\d{1,6} ?[a-z]{1,8}\b"
     # Julia's blocks of log lines, and its numbers of 32 bits.
     r"|^[\u2502\u250c\u2514][ \u2500]?(?:Info:|Warning:)?|(?<=\d)f0\b"
@@ -67,7 +76,7 @@ _NUMBER = re.compile(
     r"(?<![\w.@])(?<![A-Za-z]-)[-+]?(?:\d+(?:,\d{3})*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf)\b)"
     r"(?:%|(?!\w)|(?=[A-Za-z\u00b5]{1,8}(?:/[A-Za-z]{1,8})?(?![\w.])))"
 )
-_UNIT = re.compile(r"[A-Za-z\u00b5]{1,8}(?:/[A-Za-z]{1,8})?")
+_UNIT = re.compile(r"[A-Za-z\u00b5]{1,8}(?:/[A-Za-z]{1,8})?|/(?:it|iter|step|batch|s|sec)\b")
 _OF_TOTAL = re.compile(r"\s{0,8}(?:/|of|out of)\s{0,8}$")
 _AVERAGE = re.compile(r"\s{0,4}\((?:avg:? ?)?\s{0,4}$")
 _DEVIATION = re.compile(r"\s{0,4}(?:\u00b1|\+/-|\+-)\s{0,4}$")
@@ -75,12 +84,18 @@ _DEVIATION = re.compile(r"\s{0,4}(?:\u00b1|\+/-|\+-)\s{0,4}$")
 _LOSS_BEFORE = re.compile(r"(?i)(?:^|[\s,;|])[\w ]{0,40}loss\s{1,8}$")
 # `train cross_entropy |  3.21`
 _MEASURE_AND_BAR = re.compile(r"(?i)([\w ]{0,40}(?:loss|entropy|accuracy|perplexity|reward))\s{1,16}\|\s{0,16}$")
-_SEPARATOR = re.compile(r"[,;|(){}\[\]\t<>]|\.\s(?=\S)|\s:\s|\s-+\s|\s{2,}|\*{2,}|(?<=[\w!.])[\"']\s")
+_SEPARATOR = re.compile(r"[,;|(){}\[\]\t<>]|\.\s(?=\S)|\s[:/]\s|\s-+\s|\s{2,}|\*{2,}|(?<=[\w!.])[\"']\s")
 LABEL = re.compile(r"[A-Za-z_][\w ./%@-]{0,80}")
 # A label is a name; what has one of these is a sentence.
 _PROSE = re.compile(r"(?i)\b(?:of|with|for|by|and|a|the|was|due|to|than|0x[\da-f]{1,32})\b")
+# `Iteration 100: with minibatch training loss = 2.31 and accuracy of 0.11`
+_TOLD = re.compile(
+    r"(?:.{0,40}\s)?((?<=with )(?:[\w-]{1,16} ){1,3}LOSS|(?<=and )(?:[\w-]{1,16} ){0,3}LOSS)(?: of)?$".replace(
+        "LOSS", "(?i:loss|accuracy|acc|error|perplexity)"
+    )
+)
 # `train loss at step 100: 5.12`: the counter stands within the label of the number after it.
-_WITHIN = re.compile(r"(?i)(.{0,60}\S) (?:at|after) (?:global )?(step|iteration|iter|update|epoch)$")
+_WITHIN = re.compile(r"(?i)(.{0,60}\S) (?:at|after|in) (?:global )?(step|iteration|iter|update|epoch)$")
 # `eval in step: 1000, loss: 3.01`: an evaluation names the step of the training.
 _EVALUATED_AT = re.compile(r"(?:eval|val|valid|test)\w{0,8} (?:in|at|after|for) (?=[a-z])")
 # `('epoch', 3, 'loss', 2.31)`: what Python 2's print makes of them.
@@ -93,7 +108,9 @@ _UNIT_BEFORE = re.compile(
 _SYMBOLS = re.compile(r"^[^\x00-\x7f\s][^\x00-\x7f]{0,20}\s")
 _OPENED = re.compile(r"\s{0,4}\]?\s{0,4}\(\s{0,8}")
 _SHARE_OF_EPOCH = re.compile(r"\s{0,4}/\s{0,4}\d{1,12}\s{0,4}\)")
-_BESIDE = re.compile(r"\s{0,4}\]\s{0,4}\[\s{0,8}")
+_BESIDE = re.compile(r"\s{0,4}\]?\s{0,4}\[\s{0,8}")
+# `Raw Acc (0.39, 2.49)`: several numbers of one measure.
+_SEVERAL = re.compile(r"(?i)(?:acc|accuracy|loss|score)$")
 
 
 @lru_cache(maxsize=32)
@@ -176,7 +193,8 @@ def _find_label(between: str) -> tuple[str, str]:
     if text[-1:] in ("[", "("):
         inner = text[:-1].rstrip()
         # A list's first number is named as the list is; a counter may stand in brackets after its name.
-        if inner[-1:] in ("=", ":") or counter_of(_SEPARATOR.split(inner)[-1].strip(" -.")):
+        name = _SEPARATOR.split(inner)[-1].strip(" -.")
+        if inner[-1:] in ("=", ":") or counter_of(name) or (text[-1] == "(" and _SEVERAL.search(name)):
             text = inner.rstrip(" \t:='\".")
     elif text[-1:] == "|" and (measured := _MEASURE_AND_BAR.search(between)) is not None:
         return measured.group(1).strip(), between[: measured.start()]
@@ -188,6 +206,8 @@ def _find_label(between: str) -> tuple[str, str]:
         if found:
             head, label = head + left + found, right.strip(" '\"")
     label = _UNIT_BEFORE.sub("", _SYMBOLS.sub("", label)).removesuffix(" is").removeprefix("of ")
+    if (told := _TOLD.match(label)) is not None:
+        label = told.group(1)
     if not LABEL.fullmatch(label) or _PROSE.search(label):
         return "", text
     return label, head
@@ -206,6 +226,10 @@ def counter_of(label: str) -> str:
 @lru_cache(maxsize=4096)
 def _counter_of(label: str) -> str:
     """Return the counter that a label names: `global`, `step`, `batch`, `epoch`, `total`; empty if there is none."""
+    return _kind_of(label) or _kind_of(_CAMEL.sub("_", label))
+
+
+def _kind_of(label: str) -> str:
     label = " ".join(label.lower().split())
     label = label[evaluated.end() :] if (evaluated := _EVALUATED_AT.match(label)) is not None else label
     plain = label.replace(" ", "_")
@@ -223,6 +247,16 @@ def _counter_of(label: str) -> str:
 def counts_episodes(label: str) -> bool:
     """Whether a label counts episodes, which are the steps where a line has no other counter."""
     return label.lower().strip(".") in _EPISODES
+
+
+def counts_rounds(label: str) -> bool:
+    """Whether a label counts rounds, which are the steps where a line has a loss with a fraction."""
+    return label.lower().strip(".") in _ROUNDS
+
+
+def counts_frames(label: str) -> bool:
+    """Whether a label counts frames of a game, which are the steps where a line counts no episodes either."""
+    return label.lower().strip(".") in _FRAMES
 
 
 def is_short_counter(label: str) -> bool:

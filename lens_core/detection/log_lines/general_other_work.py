@@ -12,7 +12,8 @@ from collections.abc import Mapping
 # Words before the counter of a line that is not a step of training.
 OTHER_WORK = re.compile(
     r"(?i)\b(?:val|valid|validat\w+|eval|evaluat\w+|test|testing|sanity|final|best|summary"
-    r"|average|finder|finding|trial|search|loading|loaded|resum(?:e|ed|ing)|saved?|saving|restor(?:e|ed|ing)|config|args|arguments|options|hyper-?parameters"
+    r"|average(?! (?:\w{1,12}[ _])?(?:loss|cost|reward|return)s?\b)|finder|finding|trial|search|loading|loaded"
+    r"|resum(?:e|ed|ing)|saved?|saving|restor(?:e|ed|ing)|config|args|arguments|options|hyper-?parameters"
     r"|skip(?:ped|ping)?|early|no|not|quanti[sz]\w*|calibrat\w+|until|after|every|warmup|from)\b"
 )
 # nanoGPT's estimate over held-out batches: its training loss is of other batches than those of the step.
@@ -20,7 +21,7 @@ _ESTIMATE = re.compile(r"\bstep \d{1,12}: train loss [^\s,]{1,24}, val loss [^\s
 # The name of a checkpoint may hold its step and loss.
 _FILE = re.compile(r"\.(?:ckpt|pth?|bin|safetensors|h5|keras|npz|pkl|distcp)\b")
 _CALL = re.compile(r"[A-Za-z_]\w{0,60}\((?:[A-Za-z_]\w{0,60}=|\s*$)|^>>> ")
-_SIGN = re.compile(r"[:=|,;(\[/{]|\S(?: -+ |  )\S|\bis [-+]?\d{1,12}\.\d")
+_SIGN = re.compile(r"[A-Za-z]\t[-+]?\d|[:=|,;(\[/{]|\S(?: -+ |  )\S|\bis [-+]?\d{1,12}\.\d")
 # `print("step", step, "loss", loss)`: names and numbers in turn, at least two of each, and nothing else.
 # The same with names of two words, at least three of them: `global step 200 learning rate 0.5 perplexity 1720.6`.
 _BARE_NAMES = re.compile(
@@ -45,6 +46,14 @@ _STAGE = re.compile(
 _NAMED_STAGE = re.compile(
     r"(?i)^\W{0,8}(?:step|stage) {0,2}\[?\d{1,12} {0,2}(?:/|of) {0,2}\d{1,12}\]? {0,2}[:.-]{1,2} {1,4}"
     r"(?P<work>(?!\w{0,12}(?:train|tun|optimi|learn|epoch|loss|updat))[a-z]{3,20}(?: [a-z]{2,20}){0,5}) {1,2}\("
+)
+# Words of a numerical solver, whose iterations have a cost or an error; a loss beside them is a training's.
+_OF_SOLVER = re.compile(
+    r"(?i)(?<![a-z])(?:residuals?|resid|chi2|inf_pr|inf_du|tolerance|newton|line[- ]search|step[- ]length|objective gap"
+    r"|duality gap|primal|dual|constraint violation)(?![a-z])"
+)
+_PRICE = re.compile(
+    r"(?i)\bcosts?[:= ]{1,3}\d[\d.,]{0,12} ?(?:usd|eur|gbp|dollars?|credits)\b|\bcosts?[:= ]{1,3}[$\u20ac]"
 )
 _OF_CHAIN = frozenset(
     "block blocks slot slots validator validators stake stakes staked balance miner miners shard peers height".split()
@@ -76,6 +85,11 @@ def why_no_step(text: str, before: str, measures: Mapping[str, str]) -> str:
         return "it is about a blockchain, where `reward` and `epoch` are something else"
     if _is_of_traffic(text, measures):
         return "it measures a network or a disk, where `loss` is something else"
+    has_loss = any("loss" in name.lower() for name in measures)
+    if not has_loss and (solver := _OF_SOLVER.search(text)) is not None:
+        return f"`{solver.group()}` is of a solver, whose iterations are no training's"
+    if not has_loss and _PRICE.search(text):
+        return "its cost is a price"
     if _ESTIMATE.search(text):
         return "it is an estimate over batches that are held back"
     if _FILE.search(text):

@@ -14,21 +14,27 @@ OF_BLOCKS = frozenset(
     eplen policy_entropy entropy rollout time_elapsed returns
     """.split()
 )
-_COUNTER_WORDS = frozenset(word.strip(".").encode() for word in COUNTERS) | {b"episode"}
+# Counters that stand on many other lines, too; those of a training have another word.
+_COMMON_WORDS = frozenset([b"it", b"pass"])
+_COUNTER_WORDS = (frozenset(word.strip(".").encode() for word in COUNTERS) | {b"episode"}) - _COMMON_WORDS
 _BLOCK_WORDS = frozenset(word.encode() for word in OF_BLOCKS | {"total_timesteps", "nupdates", "n_updates"})
 _SCORES = frozenset(
     b"auc acc accuracy rmse mae mse logloss binary_logloss ppl perplexity train_auc train_acc train_accuracy"
-    b" return_mean".split()
+    b" return_mean avgcost traincost train_cost total_cost train_nll train_mean_nll"
+    # A loss in other languages; what is no ASCII letter is a blank.
+    b" verlust perte perda perdita perdida rdida kay".split()
 )
-_MEASURES = _SCORES | frozenset(b"xent nll ce cost elbo bpb bpc bpd lr kimg return train_time frames fps".split())
+_MEASURES = _SCORES | frozenset(b"score xent nll ce cost elbo bpb bpc bpd lr kimg return train_time frames fps".split())
 _BESIDE_COUNTERS = _COUNTER_WORDS | frozenset(
     b"i info debug warning root py train training learning time eta elapsed s m ms sec seconds of total date per"
-    b" starting finished completed running beginning output recent stats".split()
+    b" starting finished completed running beginning output recent stats minutes hours".split()
 )
 # Parts of words that name what a training measures.
 MEASURE_STEMS = frozenset([b"loss", b"reward", b"entropy"])
 # The words that may make a line one for this reader.
 WORDS = _COUNTER_WORDS | _MEASURES | _BLOCK_WORDS
+# A line that only counts has hardly a word beside its counters.
+_WORDS_BESIDE_COUNTERS = 2
 # A row of a table of keys and values, or a line of one number, has no more words.
 _WORDS_OF_CELLS = 4
 
@@ -46,5 +52,6 @@ def may_count(stems: Collection[bytes], words: Sequence[bytes], found: Set[bytes
     if not _COUNTER_WORDS.isdisjoint(found):
         if measures or b"entropy" in stems or not _MEASURES.isdisjoint(found):
             return True
-        return sum(word not in _BESIDE_COUNTERS for word in words) <= 1 or (b"time" in words and b"data" in words)
+        beside = len(_BESIDE_COUNTERS.union(words)) - len(_BESIDE_COUNTERS)
+        return beside <= _WORDS_BESIDE_COUNTERS or (b"time" in words and b"data" in words)
     return measures or (len(words) <= _WORDS_OF_CELLS and not _BLOCK_WORDS.isdisjoint(found))

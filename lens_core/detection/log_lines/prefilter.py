@@ -18,7 +18,7 @@ from .bars import BAR_TEXT
 from .checkpoints import CHECKPOINT_OBJECTS, CHECKPOINT_VERBS
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
 from .exceptions import FAILURE_STEMS
-from .general import TEXT_OF_TWO_NUMBERS
+from .general import TEXTS_OF_NUMBERS
 from .general_words import MEASURE_STEMS, WORDS, may_count
 from .resuming import LOADED_OBJECTS, LOADING_VERBS, RESUMING_VERBS
 from .words import OF_PREFIXES, rarest, row_of, rows_of
@@ -99,7 +99,7 @@ class Prefilter:
         self._numbers = itertools.count()
         # Lines of numbers alone; almost all lack the text that they need.
         self._two_numbers = Candidates(
-            *((), (), (), ()), False, next(self._numbers), False, (TEXT_OF_TWO_NUMBERS,), general=True
+            *((), (), (), ()), False, next(self._numbers), False, TEXTS_OF_NUMBERS, general=True
         )
         # Somebody's own pattern may hold no word at all; then every line is shown to it.
         self._wordless = any(not item.words for item in declared.all())
@@ -161,7 +161,7 @@ class Prefilter:
         """Return the candidates for a row without words beside those of prefixes, which may be two numbers."""
         if found is None:
             return self._two_numbers
-        needed = (*found.needed, TEXT_OF_TWO_NUMBERS) if found.needed else ()
+        needed = (*found.needed, *TEXTS_OF_NUMBERS) if found.needed else ()
         return msgspec.structs.replace(found, general=True, needed=needed, has_only_marks=False)
 
     def _of_new_words(self, row: bytes, words: Sequence[bytes]) -> Candidates | None:

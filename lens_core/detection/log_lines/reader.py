@@ -13,7 +13,7 @@ from ...model.records import Detection, Event, LogLine, Origin, Record, StepMetr
 from . import attempts, steps
 from . import log_events as log_events
 from .engine import LineEngine
-from .general import ANNOUNCEMENT, CELL, EPOCH, FORMAT, NUMBERED
+from .general import ANNOUNCEMENT, CELL, EPOCH, FORMAT, NUMBERED, TABLE
 from .loss_checks import check_loss
 from .readings import LogEvent, Reading
 from .rows import RowMerger
@@ -33,7 +33,7 @@ METHOD = "log_pattern"
 _SLOWING = 0.2
 _FILES_REMEMBERED = 64
 _MAX_CELLS = 128
-GENERAL = frozenset({ANNOUNCEMENT, CELL, EPOCH, FORMAT, NUMBERED})
+GENERAL = frozenset({ANNOUNCEMENT, CELL, EPOCH, FORMAT, NUMBERED, TABLE})
 _MAX_PARTIAL_STREAMS = 16
 
 
@@ -242,6 +242,7 @@ class StreamReader:
             steps.apply_held(reading, stream)
             self._advance(moment, counter, row_step, now)
         self._merge_row(moment, reading, row_step, attempt)
+        steps.announce_own(reading, row_step, stream)
         if stream.evaluated:
             self._merge_earlier_evaluation(moment, row_step, attempt)
         if reading.format not in GENERAL and "lm_loss" in reading.values:
@@ -257,6 +258,7 @@ class StreamReader:
         if moment.job.last_iteration is None:
             self._hold_evaluation(moment, reading)
             return
+        step = reading.epoch_of_evaluation if step is None and stream.last.keys() <= {EPOCH} else step
         if step is None or (stream.last_row is not None and step < stream.last_row):
             step = stream.last_row if step is None or step == (stream.last_row or 0) - 1 else None
         if step is not None:
@@ -291,8 +293,7 @@ class StreamReader:
         """
         stream = moment.stream
         if reading.joins == "announces":
-            stream.announced, stream.announced_names = reading.iteration, []
-            stream.announced_target = reading.values.get("target_iteration")
+            steps.announce(reading, stream, moment.job)
             return False
         if reading.joins == "epoch":
             return True
@@ -303,6 +304,8 @@ class StreamReader:
             return False
         if reading.joins == "announced" and stream.announced is None and steps.sums_up_banner(reading, stream):
             return True
+        if reading.joins == "cell" and steps.is_of_announced(reading, stream):
+            reading.joins = "announced"
         if reading.joins == "announced":
             names = set(stream.announced_names)
             return stream.announced is not None and names.isdisjoint(reading.values)

@@ -42,6 +42,7 @@ class Reading(msgspec.Struct):
     values: dict[str, float] = {}
     iteration: int | None = None
     epoch_base: int = 0
+    epoch_of_evaluation: int | None = None
     joins: str = ""
     sums_up_epoch: bool = False
     bar: tuple[int, int | None] | None = None

@@ -31,6 +31,8 @@ def number(reading: Reading, stream: Stream, job: Job) -> tuple[int, str]:
             reading.iteration = None
         elif "target_iteration" in values and _may_begin_anew(reading, stream):
             return _of_own_bar(reading, stream), reading.format
+        elif reading.format == FORMAT and "target_iteration" not in values and "epoch" in values:
+            return _of_iteration(reading, values["epoch"], stream, job), reading.format
         else:
             return reading.iteration, reading.format
     if reading.bar is not None:
@@ -92,6 +94,35 @@ def sums_up_banner(reading: Reading, stream: Stream) -> bool:
     return True
 
 
+def announce(reading: Reading, stream: Stream, job: Job) -> None:
+    """Remember the step that a line without numbers names, for the lines below it."""
+    step = reading.iteration
+    if step is None:  # it counts within an epoch
+        step, _ = number(reading, stream, job)
+    stream.announced, stream.announced_names, stream.announced_by_row = step, [], False
+    stream.announced_target = reading.values.get("target_iteration")
+
+
+def announce_own(reading: Reading, row_step: int, stream: Stream) -> None:
+    """Let the lines below a row without a loss belong to it: its losses stand there."""
+    if reading.format != FORMAT:
+        return
+    if "lm_loss" in reading.values:
+        if not reading.joins:
+            stream.announced = None if stream.announced_by_row else stream.announced
+            stream.announced_by_row = False
+    else:
+        stream.announced, stream.announced_names = row_step, list(reading.values)[:_MAX_NAMES]
+        stream.announced_target, stream.announced_by_row = reading.values.get("target_iteration"), True
+
+
+def is_of_announced(reading: Reading, stream: Stream) -> bool:
+    """Whether a row of a table of keys and values is of the step that stands above the table."""
+    if stream.announced is None or reading.iteration is not None or stream.cell_step is not None:
+        return False
+    return set(stream.announced_names).isdisjoint(reading.values)
+
+
 def place_number(reading: Reading, stream: Stream) -> bool:
     """Whether the lone number with which a line begins is its step; a rank's or a viewer's number is none.
 
@@ -144,6 +175,17 @@ def _of_epoch_and_step(reading: Reading, epoch: float | None, step: int, stream:
         stream.steps_before_epoch = 0
     stream.epoch_counted, stream.step_counted = epoch, step
     return stream.steps_before_epoch + step
+
+
+def _of_iteration(reading: Reading, epoch: float, stream: Stream, job: Job) -> int:
+    """The step of a row with an epoch behind its step: that of the whole training, unless it falls as epochs grow."""
+    assert reading.iteration is not None
+    done = reading.iteration
+    step = _of_epoch_and_step(reading, epoch, done, stream, job)
+    if step != done:
+        reading.iteration = None
+        reading.values["step_in_epoch"] = float(done)
+    return step
 
 
 def _may_begin_anew(reading: Reading, stream: Stream) -> bool:

@@ -64,6 +64,7 @@ class Stream(msgspec.Struct, kw_only=True):
     are the steps from row to row where only epochs are printed, over `rows_behind` rows since `first_row_step`;
     `bar_total` is the total of the bar that counts the rows; `steps_per_epoch` what rows with a bar say of it.
     `announced` is the step that a line without numbers announced, with its target and the names that it has by now;
+    `announced_by_row`: a row without a loss did, and the next row with one takes it back.
     `cells` are the keys of a table of keys and values, `cell_step` its step once it is known. `epoch_counted`,
     `step_counted` and `steps_before_epoch` count on where steps begin again with each epoch and no total is printed.
     `bar_length` is the total of bars that begin anew with each epoch, `step_beside` how far a shorter bar beside them
@@ -88,6 +89,7 @@ class Stream(msgspec.Struct, kw_only=True):
     announced: int | None = None
     announced_target: float | None = None
     announced_names: list[str] = []
+    announced_by_row: bool = False
     cells: list[str] = []
     cell_step: int | None = None
     epoch_counted: float | None = None

@@ -14,6 +14,7 @@ PARTIAL = "log_partial"
 MAX_JOINED_CHARACTERS = 1 << 20
 
 _ENVELOPE_KEYS = ("log", "message", "msg")
+_COUNTERS_OF_ENTRIES = frozenset(["step", "global_step", "iteration", "iter", "epoch"])
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 # Some pipelines drop the ESC byte and leave the rest. Only where a reset is left too, and never a duration: [5m 3s].
 _RESIDUE = re.compile(r"\[\d{1,3}(?:;\d{1,3}){0,4}m(?!\s\d+s\b)")
@@ -26,7 +27,7 @@ _LAUNCHERS = re.compile(
     # docker-compose's service, and stern's pod with its container; what counts or evaluates something is none.
     r"(?!(?i:step|iter|epoch|batch|update|e?val|test))[A-Za-z][\w.-]{0,60}[_-]\d{1,5} (?: {0,40}\| {0,2}(?=\S)|"
     r"(?!step|iter|epoch|batch|update|e?val|test|loss|train)[a-z][a-z\d-]{1,40} (?=[A-Za-z]))|"
-    r"(?:[\w.-]{0,80}\d|stderr|stdout): (?![-\d.na]{1,24}, [-\d.na]{1,24} avg)|"
+    r"(?:(?!(?i:epoch|step|iter|batch)[-_]\d)[\w.-]{0,80}\d|stderr|stdout): (?![-\d.na]{1,24}, [-\d.na]{1,24} avg)|"
     r"(?:DEBUG|INFO|WARNING|ERROR):(?:root|__main__):)+"
 )
 _REPEATED = re.compile(r" ?\[repeated \d+x across cluster\][^\r\n]{0,200}$")
@@ -129,4 +130,6 @@ def open_envelope(text: str) -> str:
     if not isinstance(body, dict):
         return text
     message = next((body[key] for key in _ENVELOPE_KEYS if isinstance(body.get(key), str)), None)
+    if message is not None and not _COUNTERS_OF_ENTRIES.isdisjoint(body) and not any(map(str.isdigit, message)):
+        return text  # the entry of a structured log, whose numbers are beside its message
     return message.rstrip("\n") if message is not None else text
