@@ -40,6 +40,8 @@ _SLOW, _QUICK = 15.0, 0.3
 _FIRST, _COMPILING_SECONDS = "gw0", 120.0
 # A file system in memory, and what must be free in it and of the memory; a whole run takes about a third of it.
 _MEMORY, _ROOM_BYTES = Path("/dev/shm"), 6 << 30
+# New objects after which a process of tests looks for garbage.
+_NEW_OBJECTS = 50_000
 _ROOT = Path(__file__).parents[1]
 
 
@@ -93,13 +95,15 @@ def without_garbage() -> Iterator[None]:
     """Look for no garbage while tests are collected, and never again among what stays until the process ends.
 
     The 400,000 objects of all tests take half a second to look through, many times while they are made, and again in
-    each test that collects garbage.
+    each test that collects garbage. Tests make many objects that stay for a while, such as trees of modules: after
+    every 700 of them, as Python does by itself, looking takes longer than making them.
     """
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
+        gc.set_threshold(_NEW_OBJECTS)
         gc.enable()
 
 
@@ -122,7 +126,9 @@ class SideBySide:
     def __init__(self, config: pytest.Config) -> None:
         self._mine = _SHARED not in os.environ
         many = self._mine and getattr(config.option, "numprocesses", None)
-        self._memory = folder_in_memory() if many and not config.option.basetemp else None
+        self._memory = (
+            folder_in_memory() if many and not config.option.basetemp and "TMPDIR" not in os.environ else None
+        )
         if self._memory is not None:
             os.environ["TMPDIR"] = tempfile.tempdir = str(self._memory)
             config.option.basetemp = self._memory / "t"  # short, as paths of sockets are
