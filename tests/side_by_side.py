@@ -40,8 +40,9 @@ _SLOW, _QUICK = 15.0, 0.3
 _FIRST, _COMPILING_SECONDS = "gw0", 120.0
 # A file system in memory, and what must be free in it and of the memory; a whole run takes about a third of it.
 _MEMORY, _ROOM_BYTES = Path("/dev/shm"), 6 << 30
-# New objects after which a process of tests looks for garbage.
+# New objects after which a process of tests looks for garbage, and the line of a .pth file for others.
 _NEW_OBJECTS = 50_000
+SELDOM_GARBAGE = f"import gc; gc.set_threshold({_NEW_OBJECTS})\n"
 _ROOT = Path(__file__).parents[1]
 
 
@@ -113,10 +114,13 @@ def folder_in_memory(memory: Path = _MEMORY, room: int = _ROOM_BYTES) -> Path | 
         usable = min(shutil.disk_usage(memory).free, psutil.virtual_memory().available // 2)
         if usable < room or os.statvfs(memory).f_flag & os.ST_NOEXEC:
             return None
-        folder = Path(tempfile.mkdtemp(prefix="lens-", dir=memory))
-    except OSError:
+        for left in memory.glob("lens-tests-*"):  # runs that were killed left them
+            if not psutil.pid_exists(int(left.name.rpartition("-")[2])):
+                shutil.rmtree(left, ignore_errors=True)
+        folder = memory / f"lens-tests-{os.getpid()}"
+        folder.mkdir(mode=0o711)  # PostgreSQL runs as another user if the tests run as root
+    except (OSError, ValueError):
         return None
-    folder.chmod(0o711)  # PostgreSQL runs as another user if the tests run as root
     return folder
 
 
