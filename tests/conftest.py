@@ -17,9 +17,11 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from lens_core.base.redaction import forget_all
 from tests.databases import migrate_database
 from tests.durations import Durations
+from tests.end_to_end.running_lens import copy_database
 from tests.generated import load_profile
 from tests.selection import Selection
-from tests.side_by_side import SideBySide
+from tests.side_by_side import SideBySide, shared_folder
+from tests.trust import one_authority, trust
 
 _numbers = itertools.count(1)
 
@@ -41,8 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Tests may run in several processes, and Ctrl-C means something to what they start."""
     load_profile()
-    for plugin in (SideBySide(), Selection(), Durations()):
+    for plugin in (SideBySide(config), Selection(), Durations()):
         config.pluginmanager.register(plugin)
+    trust(one_authority(shared_folder()))
     # A shell that runs the tests in the background has them ignore it, and children inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -76,9 +79,10 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if other:
         yield other
         return
-    directory: Path = tmp_path_factory.mktemp("postgresql")
+    directory: Path = tmp_path_factory.mktemp("postgresql") / "data"
+    copy_database("empty", directory)
     server = EmbeddedPostgres(
-        directory / "data", logging.getLogger("tests.postgresql"), shared_buffers=64 << 20, max_wal=512 << 20
+        directory, logging.getLogger("tests.postgresql"), shared_buffers=64 << 20, max_wal=512 << 20
     )
     loop = asyncio.new_event_loop()
     loop.run_until_complete(server.start())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import psycopg
@@ -22,10 +24,17 @@ async def migrate_database(dsn: str) -> None:
 
 
 async def make_embedded(folder: Path) -> None:
-    """Make the directory `postgresql` of an embedded database in a folder, as a daemon does at its first start."""
-    server = EmbeddedPostgres(folder / "postgresql", logging.getLogger(), shared_buffers=16 << 20, max_wal=64 << 20)
+    """Make two data directories of the embedded PostgreSQL in a folder: `empty`, and `store` with the tables of one."""
+    await _run(folder / "empty")
+    subprocess.run(["cp", "-a", "--sparse=always", folder / "empty", folder / "store"], check=True)
+    await _run(folder / "store", migrate_database)
+
+
+async def _run(directory: Path, work: Callable[[str], Awaitable[None]] | None = None) -> None:
+    server = EmbeddedPostgres(directory, logging.getLogger(), shared_buffers=16 << 20, max_wal=64 << 20)
     await server.start()
-    await migrate_database(server.dsn)
+    if work is not None:
+        await work(server.dsn)
     await server.stop()
 
 

@@ -22,6 +22,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import certifi
+
 _HERE = Path(__file__).parent
 
 
@@ -95,7 +97,7 @@ def forked_command() -> list[str]:
 def _server() -> Path:
     """The address of the server of this process, which is started with the first use."""
     address = Path(tempfile.mkdtemp(prefix="lens-forked-"), "socket")
-    command = [sys.executable, "-m", "tests.forked_server", str(address)]
+    command = [sys.executable, "-m", "tests.forked_server", str(address), certifi.where()]
     server = subprocess.Popen(command, cwd=_HERE.parent, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     atexit.register(_end, server, address)
     while not address.exists():

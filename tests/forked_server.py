@@ -1,8 +1,8 @@
 """The process that forks `lens` (tests/forked.py): it has imported the command, the daemon and all plugins.
 
-`python -m tests.forked_server SOCKET` takes requests at that address, each with three files as the child's input,
-output and messages, and answers with the child's process id and later with its exit code. It ends with its own input,
-and kills a child whose caller has gone.
+`python -m tests.forked_server SOCKET AUTHORITIES` takes requests at that address, each with three files as the child's
+input, output and messages, and answers with the child's process id and later with its exit code. It ends with its own
+input, and kills a child whose caller has gone.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
+
+from tests.trust import trust
 
 _LENGTH_BYTES = 4
 
@@ -174,6 +176,7 @@ def import_everything() -> None:
 
 def main() -> Any:
     """Serve; in a child, `lens`."""
+    trust(sys.argv[2])
     import_everything()
     request = Server(Path(sys.argv[1])).serve()
     if request is not None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.side_by_side import made_once
+from tests.side_by_side import SELDOM_GARBAGE, made_once
 
 CHECKOUT = Path(__file__).parent.parent
 _PIP = ["--disable-pip-version-check", "--no-input", "-q"]
@@ -32,7 +32,7 @@ class FreshEnvironment:
         self._scripts = folder / "bin"
         venv.create(folder, symlinks=True)
         (site,) = folder.glob("lib/python*/site-packages")
-        (site / "packages_of_the_test_run.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        (site / "packages_of_the_test_run.pth").write_text(sysconfig.get_path("purelib") + "\n" + SELDOM_GARBAGE)
 
     def install(self, *what: Path) -> None:
         """pip install wheels or source folders, without dependencies."""

@@ -1,7 +1,8 @@
 """Selects tests: those of a day, a quick part of them, or all (`scripts/test`, `--quick`, `--all`).
 
 `night.yaml` names what runs only with `--night`, and why. `--quick` leaves out the tests that start servers, browsers
-or programs in environments of their own: a file that does so says it by what it imports, a test by its fixtures.
+or programs in environments of their own: a file that does so says it by what it imports, a test by its fixtures. Of a
+test with many cases it runs some.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ _SERVERS = re.compile(
     r"|running_store|lens_daemon|forked|run_lens|Popen|EmbeddedPostgres|dlrover_world|serving\("
 )
 _SERVER_FIXTURES = re.compile(r"postgres|lens|newest|wandb|environment|browser|daemon|server|cluster|store|prometheus")
+
+# Of a test with more cases than so many, --quick runs the first and every eighth.
+_MANY, _EACH = 8, 8
 
 
 # Of a configuration: the node ids that were collected, before anything was left out.
@@ -63,6 +67,14 @@ def is_quick(item: pytest.Item) -> bool:
     return not any(_SERVER_FIXTURES.search(name) for name in getattr(item, "fixturenames", ()))
 
 
+def some_cases(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """All tests, but of one with many cases every eighth."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return [item for each in cases.values() for item in (each[::_EACH] if len(each) > _MANY else each)]
+
+
 class Selection:
     """The hooks that leave out, and say how many."""
 
@@ -84,7 +96,8 @@ class Selection:
             left_out = [item for item in items if any(entry.match.search(item.nodeid) for entry in night)]
             self._left_to_the_night = len(left_out)
         if config.getoption("quick"):
-            left_out += [item for item in items if not is_quick(item)]
+            kept = set(some_cases(item for item in items if is_quick(item)))
+            left_out += [item for item in items if item not in kept]
         if left_out:
             gone = set(left_out)
             items[:] = [item for item in items if item not in gone]

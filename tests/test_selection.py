@@ -51,6 +51,18 @@ def test_by_day_no_test_makes_an_environment_that_was_not_made_before(monkeypatc
             environment(name, EVERY[name])
 
 
+def test_quick_runs_some_cases_of_tests_with_many(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n\n\n@pytest.mark.parametrize('case', range(20))\ndef test_many(case): ...\n"
+        "\n\n@pytest.mark.parametrize('case', range(8))\ndef test_few(case): ...\n"
+    )
+    options = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), str(tmp_path)]
+    assert len(collected(*options)) == 28
+    few = [f"test_it.py::test_few[{number}]" for number in range(8)]
+    assert collected("--quick", *options) == [*(f"test_it.py::test_many[{number}]" for number in (0, 8, 16)), *few]
+
+
 def test_quick_tests_start_no_servers() -> None:
     quick = collected("--quick", "tests/end_to_end", "tests/browser")
     assert quick == []

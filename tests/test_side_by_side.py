@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.side_by_side import file_of, made_once
+from tests.side_by_side import file_of, folder_in_memory, made_once
 
 
 def in_threads(*works: Callable[[], None]) -> None:
@@ -41,3 +41,19 @@ def test_what_all_need_is_made_once_and_again_after_a_failure() -> None:
 
 def test_the_file_of_a_test_is_what_stays_together() -> None:
     assert file_of("tests/x/test_a.py::test_x[a::b]") == "tests/x/test_a.py"
+
+
+def test_temporary_files_are_in_memory_where_there_is_room(tmp_path: Path) -> None:
+    left = tmp_path / f"lens-tests-{2**22 + 1}"  # no process has so high a number
+    (left / "data").mkdir(parents=True)
+    folder = folder_in_memory(tmp_path, room=1)
+    assert not left.exists()
+    assert folder is not None
+    assert folder.parent == tmp_path
+    assert folder.stat().st_mode & 0o777 == 0o711, "PostgreSQL may run as another user"
+    assert folder_in_memory(tmp_path, room=1 << 60) is None
+    assert folder_in_memory(tmp_path / "missing", room=1) is None
+
+
+def test_memory_in_which_nothing_can_be_executed_is_not_used() -> None:
+    assert folder_in_memory(Path("/proc"), room=0) is None

@@ -40,6 +40,16 @@ def wait_for(condition: Callable[[], T | None], seconds: float = 240.0, what: st
         time.sleep(0.04)
 
 
+def copy_database(what: str, place: Path) -> None:
+    """Copy a data directory of PostgreSQL, `empty` or a `store`: `initdb` costs as much as the rest of a start."""
+    made = made_once(
+        "embedded",
+        lambda folder: subprocess.run([sys.executable, "-m", "tests.databases", folder], cwd=_ROOT, check=True),
+    )
+    place.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cp", "-a", "--sparse=always", made / what, place], check=True)
+
+
 class RunningLens:
     """A daemon on one data directory. `config` is the text of its configuration file, None for no file."""
 
@@ -64,24 +74,13 @@ class RunningLens:
         command += ["--exit-with-parent", str(self.parent)]
         if self._config is not None:
             command += ["--config", str(self._config)]
-        else:
-            self._copy_database()
+        elif not self.data_dir.exists():
+            copy_database("store", self.data_dir / "plugins" / "store" / "postgresql")
         self.process = ForkedLens(command, self.log, {**os.environ, **environment})
         line = self.process.stdout.readline()
         assert line, f"the daemon did not start:\n{self.log.read_text()[-3000:]}"
         self.url = json.loads(line)["listening"]
         return self
-
-    def _copy_database(self) -> None:
-        """Have a fresh directory of the embedded PostgreSQL: making one costs as much as all else of a first start."""
-        place = self.data_dir / "plugins" / "store" / "postgresql"
-        if not self.data_dir.exists():
-            made = made_once(
-                "embedded",
-                lambda folder: subprocess.run([sys.executable, "-m", "tests.databases", folder], cwd=_ROOT, check=True),
-            )
-            place.parent.mkdir(parents=True)
-            subprocess.run(["cp", "-a", "--sparse=always", made / "postgresql", place], check=True)
 
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""

@@ -25,7 +25,7 @@ from lens_core.base.compression import decompress
 from lens_core.model.records import decode_envelope
 from tests.durations import Stopwatch
 from tests.end_to_end.load import every_acknowledged_point_is_there_exactly_once, load
-from tests.end_to_end.running_lens import RunningLens, http_get, ledgers_add_up, metrics_body, wait_for
+from tests.end_to_end.running_lens import RunningLens, copy_database, http_get, ledgers_add_up, metrics_body, wait_for
 
 MakeLens = Callable[..., RunningLens]
 
@@ -102,6 +102,7 @@ def test_kill_9_of_both_at_once(make_lens: MakeLens) -> None:
 
 @pytest.mark.soak
 def test_postgresql_absent_for_a_while(make_lens: MakeLens, tmp_path: Path) -> None:
+    copy_database("empty", tmp_path / "pg")
     server = EmbeddedPostgres(tmp_path / "pg", logging.getLogger("test"), shared_buffers=32 << 20, max_wal=256 << 20)
     loop = asyncio.new_event_loop()
     try:
@@ -128,6 +129,7 @@ def test_postgresql_absent_for_a_while(make_lens: MakeLens, tmp_path: Path) -> N
 def test_an_older_copy_of_the_data_directory_starts_while_postgresql_is_away(
     make_lens: MakeLens, tmp_path: Path
 ) -> None:
+    copy_database("empty", tmp_path / "pg")
     server = EmbeddedPostgres(tmp_path / "pg", logging.getLogger("test"), shared_buffers=32 << 20, max_wal=256 << 20)
     loop = asyncio.new_event_loop()
     try:

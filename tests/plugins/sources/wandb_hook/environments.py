@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from tests.durations import preparing
+from tests.side_by_side import SELDOM_GARBAGE
 
 ROOT = Path(__file__).resolve().parents[4]
 HOOK = ROOT / "plugins" / "sources" / "wandb_hook"
@@ -171,7 +172,7 @@ def environment(name: str, packages: Sequence[str], python: str = sys.executable
         raise AssertionError(f"a test of the day needs the environment {name}, which is not made before: see NIGHT")
     found = CACHE / name
     if _is_complete(found, packages):
-        return Environment(found)
+        return _with_seldom_garbage(Environment(found))
     CACHE.mkdir(parents=True, exist_ok=True)
     with preparing(), (CACHE / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # test processes may run side by side
@@ -198,7 +199,17 @@ def _made(directory: Path, packages: Sequence[str], python: str) -> Environment:
                 file=sys.stderr,
             )
         (directory / ".complete").write_text(" ".join(packages))
-    return Environment(directory)
+    return _with_seldom_garbage(Environment(directory))
+
+
+def _with_seldom_garbage(made: Environment) -> Environment:
+    """Have its processes look for garbage as seldom as tests do: that takes up to a seventh of importing trackers."""
+    file = made.packages / "seldom_garbage.pth"
+    if not file.exists() or file.read_text() != SELDOM_GARBAGE:
+        whole = file.with_suffix(f".{os.getpid()}")  # processes that begin meanwhile read all of it or nothing
+        whole.write_text(SELDOM_GARBAGE)
+        whole.rename(file)
+    return made
 
 
 def node_packages(package: str) -> Path:
