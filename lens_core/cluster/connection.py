@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import nats
 import nats.errors
 import nats.js.errors
-from nats.aio.client import Client
+from nats.aio.client import NO_RESPONDERS_STATUS, Client
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext, api
 
@@ -28,6 +28,7 @@ CONNECT_SECONDS = 10.0
 CREATE_SECONDS = 20.0
 REQUEST_SECONDS = 5.0
 RECONNECT_SECONDS = 1.5
+NOBODY_ANSWERS = "no server answers for its streams: deleted, or the disk was full, until the servers are restarted"
 _WRONG_LAST_SEQUENCE = 10071
 # A header of each message that is read: how many of those that were asked for follow it.
 PENDING = "Nats-Num-Pending"
@@ -262,7 +263,13 @@ class Connection:
         Any replica may answer: what was appended just now may not be among them yet. Raises Overloaded.
         """
         question = {"seq": after + 1, "next_by_subj": subject, "batch": messages, "max_bytes": size}
-        return await self._ask_many(stream, question)
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + RECONNECT_SECONDS
+        while (found := await self._ask_many(stream, question)) is None:
+            if loop.time() > ends:
+                raise Overloaded(f"NATS does not answer: {NOBODY_ANSWERS}")
+            await asyncio.sleep(0.05)
+        return found
 
     async def read_newest(self, stream: str, subject: str) -> LogMessage | None:
         """The last message of one subject as the stream's leader has it, so that nothing newer exists."""
@@ -274,7 +281,8 @@ class Connection:
             raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None
         return LogMessage(found.seq or 0, subject, 0.0, dict(found.headers or {}), found.data or b"")
 
-    async def _ask_many(self, stream: str, question: dict[str, Any]) -> list[LogMessage]:
+    async def _ask_many(self, stream: str, question: dict[str, Any]) -> list[LogMessage] | None:
+        """The messages that a replica has; None where this server knows of none yet: the stream was made just now."""
         found: list[LogMessage] = []
         replies = self._replies.receive_replies(
             f"$JS.API.DIRECT.GET.{stream}", json.dumps(question).encode(), REQUEST_SECONDS
@@ -286,6 +294,8 @@ class Connection:
                     if status := headers.get("Status"):
                         if status in ("204", "404"):
                             return found
+                        if status == NO_RESPONDERS_STATUS:
+                            return None
                         raise Overloaded(f"NATS refused to read: {status} {headers.get('Description', '')}")
                     before = found[-1].sequence if found else 0
                     if int(headers.get("Nats-Last-Sequence", before)) != before and "seq" in question:
@@ -310,7 +320,7 @@ def peers_of(info: api.StreamInfo) -> list[str]:
 def describe_client_error(error: BaseException) -> str:
     """An error of the client in one line, without what it was given."""
     if isinstance(error, nats.js.errors.NoStreamResponseError | nats.js.errors.ServiceUnavailableError):
-        return "no server answers for its streams: deleted, or the disk was full, until the servers are restarted"
+        return NOBODY_ANSWERS
     description = getattr(error, "description", None)
     text = str(description or error).strip()
     return text.splitlines()[0][:300] if text else type(error).__name__

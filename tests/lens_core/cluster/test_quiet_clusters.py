@@ -8,9 +8,12 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
+import nats.js.errors
 import pytest
 
 from lens_core import Position
+from lens_core.base.errors import Overloaded
+from lens_core.cluster import connection as connection_module
 from lens_core.cluster.connection import Connection
 from lens_core.cluster.follower import Follower
 from lens_core.cluster.key_values import KeyValues, KnownEntries
@@ -159,3 +162,20 @@ async def test_the_position_of_a_sink_that_keeps_its_own_is_written_now_and_then
     await log.keep_position()
     again = await keys.read_entry("positions.p.0.sink")
     assert again == entry, "nothing has moved since"
+
+
+async def test_a_stream_that_is_made_just_now_is_waited_for(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "RECONNECT_SECONDS", 240.0)
+    (connection, _), (other, _) = both
+    name = f"{connection.settings.name}_late"
+    with pytest.raises(nats.js.errors.NotFoundError):
+        await connection.jetstream.stream_info(name)
+    reading = asyncio.create_task(connection.read_messages(name, f"{name}.x", 0))
+    await other.jetstream.add_stream(name=name, subjects=[f"{name}.*"], num_replicas=3, allow_direct=True)
+    assert await reading == []
+
+
+async def test_a_stream_that_is_not_there_is_not_waited_for_long(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "RECONNECT_SECONDS", 0.1)
+    with pytest.raises(Overloaded, match="no server answers for its streams"):
+        await both[0][0].read_messages("nowhere", "nowhere.x", 0)
