@@ -163,6 +163,6 @@ def test_the_example_of_a_source(installation: Installation, tmp_path: Path) -> 
     port = str(free_port(socket.SOCK_DGRAM))
     configured(folder.name, folder, **{"8125": port})
     listens = f"until grep -q ':{int(port):04X} ' /proc/net/udp; do sleep 0.05; done"
-    came = "for n in $(seq 200); do grep -q queue.length out.jsonl && break; sleep 0.05; done; cat out.jsonl"
+    came = "for n in $(seq 2400); do grep -q queue.length out.jsonl && break; sleep 0.05; done; cat out.jsonl"
     installation.run(send, folder, values={"8125": port}, before=["lens up --config lens.yaml", listens], after=[came])
     assert '"queue.length"' in (folder / "out.jsonl").read_text()

@@ -23,6 +23,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSlurm]:
         yield running
 
 
+@pytest.mark.slow("waits for the turns of a real Slurm, to start jobs and to take their nodes back")
 async def test_jobs_become_workloads_with_their_gpus(
     slurm: RunningSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
