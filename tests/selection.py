@@ -1,8 +1,8 @@
 """Selects tests: those of a day, a quick part of them, or all (`scripts/test`, `--quick`, `--all`).
 
 `night.yaml` names what runs only with `--night`, and why. `--quick` leaves out the tests that start servers, browsers
-or programs in environments of their own: a file that does so says it by what it imports, a test by its fixtures. Of a
-test with many cases it runs some.
+or programs in environments of their own, and those of planted faults, which are found by waiting: a file that does so
+says it by what it imports, a test by its fixtures. Of a test with many cases it runs some.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ NIGHT = HERE / "night.yaml"
 _SERVERS = re.compile(
     r"running_lens|RunningLens|FreshEnvironment|environments import|\bsubprocess\b|multiprocessing|playwright|psycopg"
     r"|running_store|lens_daemon|forked|run_lens|Popen|EmbeddedPostgres|dlrover_world|serving\("
+    r"|tests import planted|tests\.planted"
 )
 _SERVER_FIXTURES = re.compile(r"postgres|lens|newest|wandb|environment|browser|daemon|server|cluster|store|prometheus")
 
