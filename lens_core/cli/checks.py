@@ -61,9 +61,13 @@ def hook(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def target_url(environ: Mapping[str, str], daemon: str) -> str:
-    """Return the URL that the hook of this shell would send to."""
-    stated = environ.get("PRIMUS_LENS_API_BASE_URL", "").strip().rstrip("/")
-    return stated.removesuffix("/api/v1").removesuffix("/v1") or daemon
+    """Return the URL of the daemon that the hook of this shell would send to."""
+    return hook_address(environ, daemon).removesuffix("/api/v1").removesuffix("/v1")
+
+
+def hook_address(environ: Mapping[str, str], daemon: str) -> str:
+    """Return the address under which the hook of this shell looks for the routes of the API."""
+    return environ.get("PRIMUS_LENS_API_BASE_URL", "").strip().rstrip("/") or f"{daemon}/api/v1"
 
 
 def network(url: str) -> Iterator[Finding]:
@@ -132,8 +136,8 @@ def clocks(told: str, now: float) -> Iterator[Finding]:
         yield Finding("clock", "warning", text, "set both by NTP (chronyd, systemd-timesyncd)")
 
 
-def sending(url: str, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether the hook's token may send; an empty list stores nothing."""
+def sending(address: str, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether what the hook sends to an address arrives, and its token may send; an empty list stores nothing."""
     import httpx
 
     try:
@@ -143,7 +147,7 @@ def sending(url: str, environ: Mapping[str, str]) -> Iterator[Finding]:
         return
     body = {"workload_uid": PROBE_WORKLOAD, "metrics": []}
     try:
-        answer = httpx.post(f"{url}/api/v1/wandb/metrics", json=body, headers=headers, timeout=10)
+        answer = httpx.post(f"{address}/wandb/metrics", json=body, headers=headers, timeout=10)
     except httpx.HTTPError as error:
         yield Finding("sending", "failed", f"broke off: {error}", "try again; a proxy may be in between")
         return
@@ -152,6 +156,10 @@ def sending(url: str, environ: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("sending", "failed", f"the daemon takes nothing from here ({answer.status_code})", remedy)
     elif answer.is_success:
         yield Finding("sending", "ok", "the daemon takes data from here")
+    elif answer.status_code == 404:
+        text = f"the hook sends to {address}/wandb/metrics, which is not there (404): it loses everything"
+        remedy = f"export PRIMUS_LENS_API_BASE_URL={address.removesuffix('/v1').removesuffix('/api')}/api/v1"
+        yield Finding("sending", "failed", text, remedy)
     else:
         yield Finding("sending", "failed", f"answered {answer.status_code}: {answer.text[:200]}", "the daemon's log")
 

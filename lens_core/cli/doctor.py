@@ -85,7 +85,8 @@ def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
     yield from checks.hook(environ)
     yield from checks_symptoms.reporting(environ)
     yield from checks_symptoms.master(environ)
-    url = daemon if given else checks.target_url(environ, daemon)
+    named = {} if given else environ
+    url = checks.target_url(named, daemon)
     reached = list(checks.network(url))
     yield from reached
     if any(finding.state == "failed" for finding in reached):
@@ -99,13 +100,13 @@ def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
     answered, status = checks.daemon(url, headers)
     yield from answered
     if status is None:
-        yield from checks.sending(url, environ)
+        yield from checks.sending(checks.hook_address(named, daemon), environ)
         yield Finding("pipelines", "skipped", "and everything behind them: the daemon does not say")
         return
     if status["not_ready"]:
         yield Finding("sending", "failed", f"what is sent now is refused: {status['not_ready']}", checks.LOOK_BELOW)
     elif has_wandb(status):
-        yield from checks.sending(url, environ)
+        yield from checks.sending(checks.hook_address(named, daemon), environ)
     else:
         yield Finding("sending", "skipped", "the source wandb_api is not configured: the hook cannot send here")
     yield from checks_symptoms.identity(url, headers, environ)

@@ -78,6 +78,21 @@ def test_doctor_says_that_all_is_well(lens: RunningLens, run: Callable[..., tupl
     assert [line["workload_uid"] for line in lens.get("/workloads", search="doctor")["workloads"]] == ["lens-doctor"]
 
 
+def test_doctor_sends_where_the_hook_does(
+    lens: RunningLens, run: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path, state in (("", "failed"), ("/", "failed"), ("/api/v1", "ok"), ("/api/v1/", "ok")):
+        monkeypatch.setenv("PRIMUS_LENS_API_BASE_URL", f"{lens.url}{path}")
+        code, text = run("doctor", "--json")
+        (sending,) = [finding for finding in json.loads(text) if finding["step"] == "sending"]
+        assert (path, code, sending["state"]) == (path, int(state == "failed"), state)
+        if state == "failed":
+            assert sending["remedy"] == f"export PRIMUS_LENS_API_BASE_URL={lens.url}/api/v1"
+            assert "(404)" in sending["text"]
+    monkeypatch.setenv("PRIMUS_LENS_API_BASE_URL", "http://127.0.0.1:1")
+    assert run("doctor", "--json", "--url", lens.url)[0] == 0
+
+
 def test_doctor_names_the_place_where_it_stops(run: Callable[..., tuple[int, str]]) -> None:
     code, text = run("doctor", "--url", "http://127.0.0.1:1")
     assert code == 1
